@@ -45,7 +45,7 @@ from measure import RESULTS, best_seconds, store
 from torch import Tensor
 from torch.nn import functional as F
 
-from experiments.record import environment
+from experiments.record import describe_environment
 from experiments.record import store as store_record
 from tamis.kernels import dispatch
 from tamis.kronecker import KroneckerLinear, Pattern, butterfly, monarch
@@ -132,7 +132,7 @@ def finished(path: Path) -> dict[str, Row]:
     """Rows of a run on this machine that was not finished."""
     if not path.exists():
         return {}
-    content, here = json.loads(path.read_text()), environment()
+    content, here = json.loads(path.read_text()), describe_environment()
     if any(content["environment"][name] != here[name] for name in SAME_MACHINE):
         return {}
     rows: dict[str, Row] = content["figures"]

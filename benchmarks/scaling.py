@@ -33,7 +33,7 @@ from torch import nn
 
 import tamis
 from tamis.layerwise import ACTIVATION_BUDGET
-from tamis.quantization.gpfq import along_data_is_cheaper
+from tamis.quantization.gpfq import is_cheaper_along_data
 
 WIDTHS = (128, 256, 512, 1024)
 DEPTHS = (2, 4, 8, 16)
@@ -184,7 +184,7 @@ def total(rate: Mapping[str, float], terms: Mapping[str, float]) -> float:
 
 def predicted(figures: Mapping[str, Any], inputs: int, outputs: int, samples: int) -> dict[str, Any]:
     """The way that a layer takes, seconds of one thread and bytes."""
-    along = samples * inputs * 4 <= ROOM and along_data_is_cheaper(samples, inputs, outputs, 1)
+    along = samples * inputs * 4 <= ROOM and is_cheaper_along_data(samples, inputs, outputs, 1)
     way = "rows" if along else "gram"
     seconds = total(figures[way]["seconds"]["rates"], WAYS[way]["time"](inputs, outputs, samples))
     memory = total(figures[way]["bytes"]["rates"], WAYS[way]["bytes"](inputs, outputs, samples))

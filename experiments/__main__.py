@@ -19,8 +19,8 @@ from pathlib import Path
 from rich.text import Text
 
 from experiments import RESULTS
-from experiments.catalogue import NAMES, Experiment, experiments, module_of
-from tamis.cli.display import console, table
+from experiments.catalogue import NAMES, Experiment, find_module, list_experiments
+from tamis.cli.display import make_console, table
 from tamis.errors import InvalidInput, TamisError
 
 
@@ -31,11 +31,11 @@ def main(arguments: Sequence[str]) -> None:
         return
     (name, *options), as_json = [each for each in arguments if each != "--json"] or [""], "--json" in arguments
     if name == "list":
-        show(experiments(RESULTS), as_json)
+        show(list_experiments(RESULTS), as_json)
     elif not name or name.startswith("-"):
         raise InvalidInput(f"name an experiment before its options: {', '.join(NAMES)}")
     else:
-        run(module_of(name), options, as_json)
+        run(find_module(name), options, as_json)
 
 
 def run(module: str, options: Sequence[str], as_json: bool) -> None:
@@ -64,8 +64,8 @@ def show(found: Sequence[Experiment], as_json: bool) -> None:
     for experiment in found:
         stored = "\n".join(f"{each.date}, {each.hardware}\n{each.file}" for each in experiment.stored)
         rows.add_row(experiment.name, experiment.summary, stored or Text("nothing", "dim"))
-    console().print(rows)
-    console().print("\nrun one  python -m experiments NAME [--only PART] [--full] [--json]")
+    make_console().print(rows)
+    make_console().print("\nrun one  python -m experiments NAME [--only PART] [--full] [--json]")
 
 
 def run_program(arguments: Sequence[str]) -> None:

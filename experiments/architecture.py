@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments import architecture_figure_1
-from experiments.architecture_figure_1 import PRINTED, figure_1
+from experiments.architecture_figure_1 import PRINTED, run_figure_1
 from experiments.architecture_transfer import (
     MAGNITUDE,
     METHODS,
@@ -100,7 +100,7 @@ SHORT = replace(
 )
 
 
-def study_of(part: str, full: bool, cifar100: str) -> Study:
+def make_study(part: str, full: bool, cifar100: str) -> Study:
     """What a part searches on and transfers to."""
     plan = FULL if full else SHORT
     if part == HALVES:
@@ -125,53 +125,57 @@ def show_figure_1(figures: Figures) -> None:
     print(f"\nFigure 1: 8×8 digits, 0 against 1, {figures['connections']} connections, t_l = {plan['t_l']:g}")
     print("The paper has a picture: lowest and fastest for t_s = t_l/100; t_l/1000 takes all connections.")
     print("\nthe objective at the end, mean over seeds, and |m|, by the rate of the masks")
-    print(_line("t_s", plan["rates"], 16))
+    print(_format_line("t_s", plan["rates"], 16))
     for name, each in found.items():
         ends = zip(each["final objective by rate"].values(), each["|m| by rate"].values(), strict=True)
-        print(_line(name, (f"{value:.4f} ({kept:.0f})" for value, kept in ends), 16))
+        print(_format_line(name, (f"{value:.4f} ({kept:.0f})" for value, kept in ends), 16))
     print("\nthe objective on the way, at the rate that ends lowest")
     some = range(0, plan["shown"] + 1, plan["shown"] // 4)
-    print(_line("iteration", (next(iter(found.values()))["objective"][at][0] for at in some)))
+    print(_format_line("iteration", (next(iter(found.values()))["objective"][at][0] for at in some)))
     for name, each in found.items():
-        print(_line(name, (f"{each['objective'][at][1]:.4f}" for at in some)))
+        print(_format_line(name, (f"{each['objective'][at][1]:.4f}" for at in some)))
     print("\nTheorem 2.1, on the masks alone: how far from the best the averaged iterate is, and what bounds it")
-    print(_line("t_s", ("measured", "corrected bound", "as printed (does not hold)"), 28))
+    print(_format_line("t_s", ("measured", "corrected bound", "as printed (does not hold)"), 28))
     for name, each in found.items():
         bound = each["bound"]
         cells = (bound["measured, averaged iterate"], bound["corrected, averaged iterate"], bound[PRINTED])
-        print(_line(name, (f"{value:.3g}" for value in cells), 28))
+        print(_format_line(name, (f"{value:.3g}" for value in cells), 28))
     if not any(each["bound"]["informative"] for each in found.values()):
         print("No bound says more than that the objective lies between its extremes: C grows like (t_l t_s/16)².")
 
 
 def show_transfer(figures: Figures) -> None:
     plan = figures["plan"]
-    tasks = f"{plan['source']['spec']} {_classes(plan['source'])}to {plan['new']['spec']} {_classes(plan['new'])}"
-    print(f"\nTransfer from {tasks.strip()}: test accuracy, %, of {figures['connections']:,} connections")
+    source, new = (f"{task['spec']} {_describe_classes(task)}" for task in (plan["source"], plan["new"]))
+    print(f"\nTransfer from {source}to {new.strip()}: test accuracy, %, of {figures['connections']:,} connections")
     for size, by_method in sorted(figures["accuracy"].items(), key=lambda item: -int(item[0])):
         sparsities = [*by_method[OURS]]
         print(f"\n{size} images; dense: {_spread(figures['dense'][size])}")
-        print(_line("sparsity", sparsities, 14))
+        print(_format_line("sparsity", sparsities, 14))
         for method in METHODS:
-            print(_line(method, (_spread(by_method[method][sparsity]) for sparsity in sparsities), 14))
+            print(_format_line(method, (_spread(by_method[method][sparsity]) for sparsity in sparsities), 14))
         for other in (RANDOM, MAGNITUDE):
-            print(_compared(by_method, other))
+            print(_compare(by_method, other))
     if figures["reshuffled"]:
         print(
             "\nTable 1: each layer's connections reshuffled, 500 images; in parentheses the paper's, on its own tasks"
         )
         sparsities = [*figures["reshuffled"][OURS]]
-        print(_line("sparsity", sparsities, 24))
+        print(_format_line("sparsity", sparsities, 24))
         for method in RESHUFFLED:
             own = figures["reshuffled"][method]
-            print(_line(method, (_spread(own[each]) + _papers(method, float(each)) for each in sparsities), 24))
+            print(
+                _format_line(
+                    method, (_spread(own[each]) + _quote_paper(method, float(each)) for each in sparsities), 24
+                )
+            )
 
 
-def _classes(task: Figures) -> str:
+def _describe_classes(task: Figures) -> str:
     return f"(classes {', '.join(map(str, task['classes']))}) " if task["classes"] else ""
 
 
-def _compared(by_method: Mapping[str, Mapping[str, Sequence[float]]], other: str) -> str:
+def _compare(by_method: Mapping[str, Mapping[str, Sequence[float]]], other: str) -> str:
     """Where AP is better or worse than another by more than chance, run by run."""
     better: list[str] = []
     worse: list[str] = []
@@ -184,7 +188,7 @@ def _compared(by_method: Mapping[str, Mapping[str, Sequence[float]]], other: str
     return f"    {OURS} against {other}, by {STANDARD_ERRORS:g} standard errors: {found}"
 
 
-def _papers(method: str, sparsity: float) -> str:
+def _quote_paper(method: str, sparsity: float) -> str:
     """What Table 1 prints."""
     mean, deviation = PAPER_TABLE[method][SPARSITIES.index(sparsity)]
     return f" ({100 * mean:.1f} ± {100 * deviation:.1f})"
@@ -196,14 +200,14 @@ def _spread(values: Sequence[float]) -> str:
     return mean if len(values) == 1 else f"{mean} ± {100 * statistics.stdev(values):.1f}"
 
 
-def _line(name: str, cells: Any, width: int = 10) -> str:
+def _format_line(name: str, cells: Any, width: int = 10) -> str:
     return f"{name:12}" + "".join(f"{cell!s:>{width}}" for cell in cells)
 
 
 # -- pictures ----------------------------------------------------------------------------------------------------------
 
 
-def panels(part: str, figures: Figures) -> list[Panel]:
+def make_panels(part: str, figures: Figures) -> list[Panel]:
     """The objective against iterations, or accuracy against sparsity for each number of images."""
     if part == FIGURE_1:
         curves = {
@@ -248,14 +252,14 @@ def main(options: Sequence[str] | None = None) -> None:
                 keep(target.with_suffix(".json"), part, figures, PARTS)
 
         if part == FIGURE_1:
-            found = figure_1(architecture_figure_1.FULL if arguments.full else architecture_figure_1.SHORT)
+            found = run_figure_1(architecture_figure_1.FULL if arguments.full else architecture_figure_1.SHORT)
             note(found)
             show_figure_1(found)
         else:
-            study, place = study_of(part, arguments.full, arguments.cifar100), arguments.directory / mode / part
+            study, place = make_study(part, arguments.full, arguments.cifar100), arguments.directory / mode / part
             found = transfer_study(study, place, arguments.device, arguments.workers, note)
             show_transfer(found)
         if target:
-            draw_panels(panels(part, found), Path(f"{target}_{part.replace('-', '_')}.svg"))
+            draw_panels(make_panels(part, found), Path(f"{target}_{part.replace('-', '_')}.svg"))
     if not arguments.full:
         print("\nThis is the short mode: a small network, few images and runs, not the paper's experiment.")

@@ -59,7 +59,7 @@ FULL = Plan()
 SHORT = Plan(iterations=400, seeds=2, rates=(1e-4, 1e-2, 1.0))
 
 
-def zeros_and_ones() -> tuple[Tensor, Tensor]:
+def load_zeros_and_ones() -> tuple[Tensor, Tensor]:
     """The digits 0 and 1 as vectors of 64 numbers from 0 to 1, and which of them are 1."""
     data = load_data("digits:train")
     chosen = data.labels < 2
@@ -73,9 +73,9 @@ def loss(v: Tensor, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
     return F.binary_cross_entropy_with_logits(scores, y.expand_as(scores), reduction="none").mean(-1)
 
 
-def figure_1(plan: Plan) -> dict[str, Any]:
+def run_figure_1(plan: Plan) -> dict[str, Any]:
     """For each t_s: the objective along the iterations, mean over seeds, how many connections are left, the bound."""
-    x, y = zeros_and_ones()
+    x, y = load_zeros_and_ones()
     found = {}
     for part in plan.parts:
         t_s = plan.t_l / part
@@ -89,7 +89,7 @@ def figure_1(plan: Plan) -> dict[str, Any]:
             "|m|": kept[best].tolist(),
             "final objective by rate": dict(zip(map(str, plan.rates), objective[-1].mean(-1).tolist(), strict=True)),
             "|m| by rate": dict(zip(map(str, plan.rates), kept.double().mean(-1).tolist(), strict=True)),
-            "bound": bounded(plan, t_s, plan.rates[best], x, y),
+            "bound": compute_bound(plan, t_s, plan.rates[best], x, y),
         }
     return {"plan": asdict(plan), "connections": x.shape[1], "examples": len(x), "by t_s": found}
 
@@ -130,14 +130,14 @@ def _objective(v: Tensor, theta: Tensor, x: Tensor, y: Tensor, gamma: float) -> 
 # -- Theorem 2.1 -------------------------------------------------------------------------------------------------------
 
 
-def bounded(plan: Plan, t_s: float, c: float, x: Tensor, y: Tensor) -> dict[str, Any]:
+def compute_bound(plan: Plan, t_s: float, c: float, x: Tensor, y: Tensor) -> dict[str, Any]:
     """Theorem 2.1 as corrected, for the averaged iterate, beside what is measured on the problem that it speaks of.
 
     That problem has fixed weights θ, those of a logistic regression, one example a step, and steps c/√i: the objective
     ℓ(v) + γ‖v‖² is convex in v ∈ [0, 1]^64.
     """
     d = x.shape[1]
-    theta = _regression(plan, x, y)
+    theta = _fit_regression(plan, x, y)
 
     def objective(v: Tensor) -> Tensor:
         return loss(v, theta, x, y) + plan.gamma * v.square().sum()
@@ -155,7 +155,7 @@ def bounded(plan: Plan, t_s: float, c: float, x: Tensor, y: Tensor) -> dict[str,
         w = w.detach() - c / math.sqrt(step) * torch.autograd.grad(value, w)[0]
     steepest = float((x * theta).norm(dim=1).max()) + 2 * plan.gamma * math.sqrt(d)
     bound = two_temperature(d, steepest, gradient_error(plan.t_l, t_s, largest), c, plan.iterations)
-    best = minimised(objective, torch.full((d,), 0.5, dtype=x.dtype))
+    best = minimise(objective, torch.full((d,), 0.5, dtype=x.dtype))
     return {
         "measured, averaged iterate": float(objective(total / plan.iterations) - objective(best)),
         "measured, last iterate": float(objective(torch.sigmoid(plan.t_l * w)) - objective(best)),
@@ -166,7 +166,7 @@ def bounded(plan: Plan, t_s: float, c: float, x: Tensor, y: Tensor) -> dict[str,
     }
 
 
-def minimised(objective: Callable[[Tensor], Tensor], start: Tensor, steps: int = 5000) -> Tensor:
+def minimise(objective: Callable[[Tensor], Tensor], start: Tensor, steps: int = 5000) -> Tensor:
     """The minimum of a convex function over the cube [0, 1]^d: projected gradient steps, halved until they descend."""
     v, length = start, 1.0
     for _ in range(steps):
@@ -187,7 +187,7 @@ def minimised(objective: Callable[[Tensor], Tensor], start: Tensor, steps: int =
     return v.detach()
 
 
-def _regression(plan: Plan, x: Tensor, y: Tensor) -> Tensor:
+def _fit_regression(plan: Plan, x: Tensor, y: Tensor) -> Tensor:
     """The weights of a logistic regression with the penalty γ‖θ‖², all connections kept."""
     theta = torch.zeros(x.shape[1], dtype=x.dtype, requires_grad=True)
     whole = torch.ones_like(theta)

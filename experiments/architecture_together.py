@@ -47,13 +47,13 @@ class Together(nn.Module):
         for name in model.state_dict():
             stacked = torch.stack([fresh[seed][name] for _, seed in pairs]).to(device)
             if name in trained:
-                self.register_parameter(_attribute(name), nn.Parameter(stacked))
+                self.register_parameter(_name_attribute(name), nn.Parameter(stacked))
             else:
-                self.register_buffer(_attribute(name), stacked)
+                self.register_buffer(_name_attribute(name), stacked)
         self.masks: dict[str, Tensor] = {}
         for name in pairs[0][0].masks:
             mask = torch.stack([architecture.masks[name] for architecture, _ in pairs]).to(device)
-            parameter = getattr(self, _attribute(name))
+            parameter = getattr(self, _name_attribute(name))
             parameter.data.mul_(mask)
             parameter.register_hook(mask.to(parameter.dtype).mul)
             self.masks[name] = mask
@@ -61,29 +61,29 @@ class Together(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         for place, module in self.layers.items():
             if isinstance(module, nn.Conv2d):
-                x = self._convolved(x, place, module)
+                x = self._convolve(x, place, module)
             elif isinstance(module, nn.BatchNorm2d):
                 names = ("running_mean", "running_var", "weight", "bias")
-                mean, variance, weight, bias = (self._all(f"{place}.{name}") for name in names)
+                mean, variance, weight, bias = (self._gather(f"{place}.{name}") for name in names)
                 assert module.momentum is not None
                 x = F.batch_norm(x, mean, variance, weight, bias, self.training, module.momentum, module.eps)
             elif isinstance(module, nn.Linear):
-                weight, bias = (self.get_parameter(_attribute(f"{place}.{name}")) for name in ("weight", "bias"))
+                weight, bias = (self.get_parameter(_name_attribute(f"{place}.{name}")) for name in ("weight", "bias"))
                 x = torch.einsum("nkf,kcf->nkc", x.reshape(len(x), self.count, -1), weight) + bias
             else:
                 x = module(x)
         return x
 
-    def _convolved(self, x: Tensor, place: str, module: nn.Conv2d) -> Tensor:
-        bias = None if module.bias is None else self._all(f"{place}.bias")
+    def _convolve(self, x: Tensor, place: str, module: nn.Conv2d) -> Tensor:
+        bias = None if module.bias is None else self._gather(f"{place}.bias")
         assert isinstance(module.padding, tuple)
         groups = self.count * module.groups
-        weight = self._all(f"{place}.weight")
+        weight = self._gather(f"{place}.weight")
         return F.conv2d(x, weight, bias, module.stride, module.padding, module.dilation, groups)
 
-    def _all(self, name: str) -> Tensor:
+    def _gather(self, name: str) -> Tensor:
         """What all sub-networks have of a parameter or buffer, one after the other; no copy."""
-        value: Tensor = getattr(self, _attribute(name))
+        value: Tensor = getattr(self, _name_attribute(name))
         return value.flatten(0, 1)
 
 
@@ -118,8 +118,8 @@ def train_together(
             for step, batch in enumerate(batches):
                 for group in optimizer.param_groups:
                     group["lr"] = learning_rate_at(settings, epoch + step / len(batches))
-                scores = _scores(together, inputs[each, batch][rows], settings.amp)
-                loss = _loss(scores, labels[each, batch][rows])
+                scores = _compute_scores(together, inputs[each, batch][rows], settings.amp)
+                loss = _compute_loss(scores, labels[each, batch][rows])
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
@@ -129,19 +129,19 @@ def train_together(
 
 
 @torch.no_grad()
-def accuracies(together: Together, test: Data, amp: bool) -> list[float]:
+def measure_accuracies(together: Together, test: Data, amp: bool) -> list[float]:
     """Top-1 accuracy of each sub-network."""
     device = next(together.parameters()).device
     test = test.to(device)
     right = torch.zeros(together.count, dtype=torch.int64, device=device)
     for chosen in torch.arange(len(test), device=device).split(EVALUATION_BATCH):
         inputs, labels = test.batch(chosen)
-        scores = _scores(together, inputs.expand(together.count, *inputs.shape), amp)
+        scores = _compute_scores(together, inputs.expand(together.count, *inputs.shape), amp)
         right += (scores.argmax(2) == labels[:, None]).sum(0)
     return (right.double() / len(test)).tolist()
 
 
-def _loss(scores: Tensor, labels: Tensor) -> Tensor:
+def _compute_loss(scores: Tensor, labels: Tensor) -> Tensor:
     """The mean cross-entropy of each sub-network, added up, which keeps their gradients apart.
 
     Args:
@@ -151,7 +151,7 @@ def _loss(scores: Tensor, labels: Tensor) -> Tensor:
     return F.cross_entropy(scores.flatten(0, 1).float(), labels.T.flatten(), reduction="sum") / labels.shape[1]
 
 
-def _scores(together: Together, inputs: Tensor, amp: bool) -> Tensor:
+def _compute_scores(together: Together, inputs: Tensor, amp: bool) -> Tensor:
     """Inputs K×N×C×H×W to scores N×K×classes."""
     images = inputs.transpose(0, 1).flatten(1, 2)
     on_cuda = images.device.type == "cuda"
@@ -161,6 +161,6 @@ def _scores(together: Together, inputs: Tensor, amp: bool) -> Tensor:
     return scores
 
 
-def _attribute(name: str) -> str:
+def _name_attribute(name: str) -> str:
     """A parameter's name as a module takes it."""
     return name.replace(".", "_")

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from experiments.architecture_together import accuracies, train_together
+from experiments.architecture_together import measure_accuracies, train_together
 from tamis.architecture import Architecture, search
 from tamis.architecture.baselines import magnitude_architecture, random_architecture
 from tamis.architecture.reshuffle import reshuffle
@@ -100,12 +100,12 @@ class Study:
         return hashlib.sha256(repr((self.source, self.widths, self.search, self.rounds)).encode()).hexdigest()[:12]
 
     def network(self, seed: int) -> nn.Sequential:
-        data = _loaded(self.source)
+        data = _load(self.source)
         torch.manual_seed(seed)
-        return small_vgg(self.widths, data.classes, data.inputs.shape[1])
+        return make_small_vgg(self.widths, data.classes, data.inputs.shape[1])
 
 
-def small_vgg(widths: Sequence[int], classes: int, channels: int = 3) -> nn.Sequential:
+def make_small_vgg(widths: Sequence[int], classes: int, channels: int = 3) -> nn.Sequential:
     """A VGG for small images: stages of two 3×3 convolutions with batch-norm and ReLU, pooled between; linear scores.
 
     Example:
@@ -119,7 +119,7 @@ def small_vgg(widths: Sequence[int], classes: int, channels: int = 3) -> nn.Sequ
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[-1], classes))
 
 
-def balanced(data: Data, count: int, seed: int) -> Data:
+def draw_balanced(data: Data, count: int, seed: int) -> Data:
     """So many examples at random, as many of each class."""
     share, rest = divmod(count, data.classes)
     if rest:
@@ -137,7 +137,7 @@ def balanced(data: Data, count: int, seed: int) -> Data:
 
 
 @cache
-def _loaded(task: Task) -> Data:
+def _load(task: Task) -> Data:
     return task.load()
 
 
@@ -168,7 +168,7 @@ class Job:
     def _find(self) -> Architecture:
         study, seed = self.study, self.seed
         model = study.network(seed)
-        settings, data = replace(study.search, seed=seed), _loaded(study.source)
+        settings, data = replace(study.search, seed=seed), _load(study.source)
         common: dict[str, Any] = {"device": self.device, "progress": False}
         if self.method == MAGNITUDE:
             return magnitude_architecture(model, data, self.sparsity, settings, rounds=study.rounds, **common)
@@ -208,7 +208,7 @@ class Finder:
         with ExitStack() as stack:
             pool = stack.enter_context(_pool(self.workers)) if self.workers > 1 else None
             found = _run([*pruned, *tried], pool)
-            rates = self._best_rates({job: found[job] for job in tried})
+            rates = self._find_best_rates({job: found[job] for job in tried})
             others = [
                 replace(self.job, method=OURS, sparsity=sparsity, seed=seed, mask_rate=rates[sparsity])
                 for seed in range(study.searches)
@@ -220,15 +220,17 @@ class Finder:
         searched = {(m, s, run): by_seed[m, s, run % study.searches] for m in (OURS, MAGNITUDE) for s, run in runs}
         return searched | {(RANDOM, s, run): random_architecture(study.network(run), s, run) for s, run in runs}
 
-    def _best_rates(self, found: Mapping[Job, Architecture]) -> dict[float, float]:
+    def _find_best_rates(self, found: Mapping[Job, Architecture]) -> dict[float, float]:
         """For each sparsity the rate of the masks whose architecture does best on the source, trained anew."""
         study = self.study
         if len(study.mask_rates) == 1:
             return dict.fromkeys(study.sparsities, study.mask_rates[0])
         settings = replace(study.transfer, epochs=dict(study.epochs)[TUNING_SIZE])
-        data = {0: balanced(_loaded(study.source), TUNING_SIZE, 0)}
+        data = {0: draw_balanced(_load(study.source), TUNING_SIZE, 0)}
         together = train_together(study.network(0), [(each, 0) for each in found.values()], data, settings, self.device)
-        for job, accuracy in zip(found, accuracies(together, _loaded(study.source_test), settings.amp), strict=True):
+        for job, accuracy in zip(
+            found, measure_accuracies(together, _load(study.source_test), settings.amp), strict=True
+        ):
             self.tuning.setdefault(str(job.sparsity), {})[str(job.mask_rate)] = accuracy
         return {float(s): float(max(by_rate, key=lambda rate: by_rate[rate])) for s, by_rate in self.tuning.items()}
 
@@ -262,14 +264,14 @@ def transfer_study(study: Study, directory: Path, device: str, workers: int, not
     """
     seconds: dict[str, float] = {}
     for task in (study.source_test, study.new, study.test):
-        _loaded(task)  # what is not there is said before anything is searched
+        _load(task)  # what is not there is said before anything is searched
     finder = Finder(study, directory, device, workers)
-    with _timed(seconds, "architectures"):
+    with _time_stage(seconds, "architectures"):
         architectures = finder.find()
     figures: dict[str, Any] = {
         "plan": asdict(study),
         "connections": next(iter(architectures.values())).masks.total,
-        "densities": _densities(study, architectures),
+        "densities": _compute_densities(study, architectures),
         "accuracy on the source by rate of the masks": finder.tuning,
         "accuracy": {},
         "dense": {},
@@ -277,7 +279,7 @@ def transfer_study(study: Study, directory: Path, device: str, workers: int, not
         "seconds": seconds,
     }
     for size, _ in study.epochs:
-        with _timed(seconds, f"{size} images"):
+        with _time_stage(seconds, f"{size} images"):
             wanted = dict(architectures)
             wanted |= {
                 ("dense", 0.0, run): random_architecture(study.network(run), 0.0, run) for run in range(study.runs)
@@ -289,25 +291,27 @@ def transfer_study(study: Study, directory: Path, device: str, workers: int, not
                     for sparsity in study.sparsities
                     for run in range(study.runs)
                 }
-            measured = _measured(study, wanted, size, device)
-        figures["accuracy"][str(size)] = {method: _by_sparsity(measured, method) for method in METHODS}
-        figures["dense"][str(size)] = _by_sparsity(measured, "dense")["0.0"]
+            measured = _measure(study, wanted, size, device)
+        figures["accuracy"][str(size)] = {method: _group_by_sparsity(measured, method) for method in METHODS}
+        figures["dense"][str(size)] = _group_by_sparsity(measured, "dense")["0.0"]
         if size == TABLE_SIZE:
-            figures["reshuffled"] = {method: _by_sparsity(measured, f"reshuffled {method}") for method in RESHUFFLED}
+            figures["reshuffled"] = {
+                method: _group_by_sparsity(measured, f"reshuffled {method}") for method in RESHUFFLED
+            }
         note(figures)
     return figures
 
 
-def _measured(study: Study, wanted: Mapping[Key, Architecture], size: int, device: str) -> dict[Key, float]:
+def _measure(study: Study, wanted: Mapping[Key, Architecture], size: int, device: str) -> dict[Key, float]:
     """The test accuracy of each after a transfer to so many images."""
-    data = {run: balanced(_loaded(study.new), size, run) for run in range(study.runs)}
+    data = {run: draw_balanced(_load(study.new), size, run) for run in range(study.runs)}
     settings = replace(study.transfer, epochs=dict(study.epochs)[size])
     pairs = [(architecture, run) for (_, _, run), architecture in wanted.items()]
     together = train_together(study.network(0), pairs, data, settings, device)
-    return dict(zip(wanted, accuracies(together, _loaded(study.test), settings.amp), strict=True))
+    return dict(zip(wanted, measure_accuracies(together, _load(study.test), settings.amp), strict=True))
 
 
-def _by_sparsity(measured: Mapping[Key, float], method: str) -> dict[str, list[float]]:
+def _group_by_sparsity(measured: Mapping[Key, float], method: str) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {}
     for (each, sparsity, _), accuracy in measured.items():
         if each == method:
@@ -315,7 +319,7 @@ def _by_sparsity(measured: Mapping[Key, float], method: str) -> dict[str, list[f
     return found
 
 
-def _densities(study: Study, architectures: Mapping[Key, Architecture]) -> dict[str, Any]:
+def _compute_densities(study: Study, architectures: Mapping[Key, Architecture]) -> dict[str, Any]:
     """The fraction of connections that is kept in each layer, mean over runs."""
     return {
         method: {
@@ -333,7 +337,7 @@ def _densities(study: Study, architectures: Mapping[Key, Architecture]) -> dict[
 
 
 @contextmanager
-def _timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
+def _time_stage(seconds: dict[str, float], stage: str) -> Iterator[None]:
     """Note how long a stage took, in seconds."""
     began = time.perf_counter()
     yield

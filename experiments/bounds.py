@@ -27,15 +27,15 @@ from typing import Any
 
 from experiments import bounds_l1inf, bounds_predecessors
 from experiments.bounds_l1inf import l1inf
-from experiments.bounds_predecessors import table_4_1
+from experiments.bounds_predecessors import run_table_4_1
 from experiments.bounds_resnets import (
     EXPONENTS,
     FULL_IMAGENET,
     FULL_PATH_NORMS,
     SHORT_IMAGENET,
     SHORT_PATH_NORMS,
-    table_7_1,
-    table_7_2,
+    run_table_7_1,
+    run_table_7_2,
 )
 from experiments.command_line import Parser
 from experiments.pictures import draw_panels
@@ -66,11 +66,11 @@ PAPER_ACCURACY: dict[float | None, tuple[float, float]] = {  # of 100-50-20-2: g
 def run(part: str, full: bool, folder: Path) -> dict[str, Any]:
     """The figures of one part."""
     if part == "table-4.1":
-        return table_4_1(bounds_predecessors.FULL if full else bounds_predecessors.SHORT)
+        return run_table_4_1(bounds_predecessors.FULL if full else bounds_predecessors.SHORT)
     if part == "table-7.1":
-        return table_7_1(FULL_IMAGENET if full else SHORT_IMAGENET)
+        return run_table_7_1(FULL_IMAGENET if full else SHORT_IMAGENET)
     if part == "table-7.2":
-        return table_7_2(FULL_PATH_NORMS if full else SHORT_PATH_NORMS, folder)
+        return run_table_7_2(FULL_PATH_NORMS if full else SHORT_PATH_NORMS, folder)
     return l1inf(bounds_l1inf.FULL if full else bounds_l1inf.SHORT)
 
 
@@ -84,11 +84,11 @@ def show_table_4_1(figures: Figures) -> None:
         f"ones, n = {rows[0]['n']:,}. 1 is trivial. Only peeling and covering have their constants; others hold up to"
     )
     print("a universal constant, which is taken as 1.")
-    print(_line("depth", (row["depth"] for row in rows)))
-    print(_line("‖Φ‖₁", (_power(row["log10 ‖Φ‖₁"]) for row in rows)))
-    print(_line("Π", (_power(row["log10 Π"]) for row in rows)))
+    print(_format_line("depth", (row["depth"] for row in rows)))
+    print(_format_line("‖Φ‖₁", (_format_power(row["log10 ‖Φ‖₁"]) for row in rows)))
+    print(_format_line("Π", (_format_power(row["log10 Π"]) for row in rows)))
     for name in dict.fromkeys(name for row in rows for name in row["R/(n‖Φ‖₁)"]):
-        print(_line(name, (_significant(row["R/(n‖Φ‖₁)"].get(name)) for row in rows)))
+        print(_format_line(name, (_format_significant(row["R/(n‖Φ‖₁)"].get(name)) for row in rows)))
 
 
 def show_table_7_1(figures: Figures) -> None:
@@ -96,41 +96,54 @@ def show_table_7_1(figures: Figures) -> None:
     print(
         f"\nTable 7.1: what is multiplied by L‖Φ‖₁, B = {plan['radius']}, n = {plan['n']:,}; in parentheses the thesis"
     )
-    print(_line("", (row["model"] for row in rows), 16))
-    print(_line("D", (row["shape"]["depth"] for row in rows), 16))
+    print(_format_line("", (row["model"] for row in rows), 16))
+    print(_format_line("D", (row["shape"]["depth"] for row in rows), 16))
     for name, title in (("general", "4BC/√n"), ("sharpened", "sharpened")):
         cells = (f"{row[name]:.4f} ({PAPER_CONSTANTS[name][row['model']]:#.2g})" for row in rows)
-        print(_line(title, cells, 16))
+        print(_format_line(title, cells, 16))
 
 
 def show_table_7_2(figures: Figures) -> None:
     plan, rows = figures["plan"], figures["rows"]
     print("\nTable 7.2: path-norms of networks for CIFAR-10, pruned by magnitude and not retrained")
     names = [f"‖Φ‖_{q}" for q in EXPONENTS]
-    print(_line("", [*names, "Π", "train error", "test error"], 12))
+    print(_format_line("", [*names, "Π", "train error", "test error"], 12))
     for row in rows:
-        norms = (_power(row["log10 ‖Φ‖_q"][str(q)]) for q in EXPONENTS)
-        errors = (_per_cent(row[name]["error"]) for name in ("train", "test"))
-        print(_line(_network(row), [*norms, _power(row["log10 Π"]), *errors], 12))
+        norms = (_format_power(row["log10 ‖Φ‖_q"][str(q)]) for q in EXPONENTS)
+        errors = (_format_per_cent(row[name]["error"]) for name in ("train", "test"))
+        print(_format_line(_describe_network(row), [*norms, _format_power(row["log10 Π"]), *errors], 12))
     print("for comparison, ImageNet, in float32 (thesis):")
     for name, printed in PAPER_PATH_NORMS.items():
-        print(_line(name, ("overflow" if norm is None else _power(math.log10(norm)) for norm in printed), 12))
+        print(
+            _format_line(
+                name, ("overflow" if norm is None else _format_power(math.log10(norm)) for norm in printed), 12
+            )
+        )
     print(f"\nBounds of the cross-entropy's gap, n = {plan['n']:,}; beside them the gap as measured")
     names = list(rows[0]["gap"])
-    print(_line("", [*names, "measured"], 20))
+    print(_format_line("", [*names, "measured"], 20))
     for row in rows:
         measured = row["test"]["cross-entropy"] - row["train"]["cross-entropy"]
-        print(_line(_network(row), [*(_gap(row["gap"][name]) for name in names), f"{measured:.3f}"], 20))
+        print(
+            _format_line(
+                _describe_network(row), [*(_format_gap(row["gap"][name]) for name in names), f"{measured:.3f}"], 20
+            )
+        )
     print("Covering excludes padding, which these networks have: for comparison.")
     if set(names) == {"peeling", "covering", "peeling, by Π"}:
         print("The bounds before the thesis' (table-4.1) cover none of these networks: biases, and several outputs.")
     print(f"\nMargin bound of the error rate with probability {1 - plan['delta']:g}, on {plan['train']}")
-    print(_line("", ("bound", "γ", "margin-loss", "largest margin"), 18))
+    print(_format_line("", ("bound", "γ", "margin-loss", "largest margin"), 18))
     for row in rows:
         margin = row["margin"]
-        value = _verdict(f"{margin['value']:.2f}", margin["informative"])
-        cells = (value, _power(margin["log10 γ"]), f"{margin['margin_loss']:.3f}", f"{margin['largest margin']:.1f}")
-        print(_line(_network(row), cells, 18))
+        value = _format_verdict(f"{margin['value']:.2f}", margin["informative"])
+        cells = (
+            value,
+            _format_power(margin["log10 γ"]),
+            f"{margin['margin_loss']:.3f}",
+            f"{margin['largest margin']:.1f}",
+        )
+        print(_format_line(_describe_network(row), cells, 18))
 
 
 def show_l1inf(figures: Figures) -> None:
@@ -145,68 +158,68 @@ def show_l1inf(figures: Figures) -> None:
             "Weights are scaled back to c, not projected. c = ∞: for the c that was read off the network, no guarantee."
         )
         titles = ["train", "test", "gap (paper)", "Theorem 1", theorem, lemma, "of use from n"]
-        print(_line("n, c", titles + ["accuracy (paper)"] * (name == "classification"), 20))
+        print(_format_line("n, c", titles + ["accuracy (paper)"] * (name == "classification"), 20))
         for row in figures[name]:
-            print(_line(f"{row['n']:,}, {_c(row['c'])}", _l1inf_cells(row, theorem, lemma), 20))
+            print(_format_line(f"{row['n']:,}, {_format_c(row['c'])}", _format_l1inf_cells(row, theorem, lemma), 20))
     print(
         "\nvacuous: above the largest loss that is possible. useless: below it, but above what a constant guess loses."
     )
     print("of use from n: how many samples would bring the theorem's bound below that, all else being equal.")
 
 
-def _l1inf_cells(row: Figures, theorem: str, lemma: str) -> list[str]:
+def _format_l1inf_cells(row: Figures, theorem: str, lemma: str) -> list[str]:
     losses, stated = row["loss"], row["bounds"]
     paper = PAPER_ACCURACY.get(row["c"]) if "accuracy" in row and row["n"] == 500 else None
     gap = f"{losses['test'] - losses['train']:.3f}" + (f" ({paper[0]:.3f})" if paper else "")
     cells = [f"{losses['train']:.3f}", f"{losses['test']:.3f}", gap]
-    cells.append(_significant(stated["Theorem 1"]["value"]))
+    cells.append(_format_significant(stated["Theorem 1"]["value"]))
     for name, guess in ((theorem, row["guess"]["loss"]), (lemma, row["guess"]["Lipschitz loss"])):
         value, informative = stated[name]["value"], stated[name]["informative"]
         useless = " useless" if informative and value > guess else ""
-        cells.append(_verdict(_significant(value), informative) + useless)
-    cells.append(_power(row["log10 samples for a bound below a guess"]))
+        cells.append(_format_verdict(_format_significant(value), informative) + useless)
+    cells.append(_format_power(row["log10 samples for a bound below a guess"]))
     if "accuracy" in row:
-        ours = _per_cent(row["accuracy"]["test"])
-        cells.append(ours + (f" ({_per_cent(paper[1])})" if paper else ""))
+        ours = _format_per_cent(row["accuracy"]["test"])
+        cells.append(ours + (f" ({_format_per_cent(paper[1])})" if paper else ""))
     return cells
 
 
-def _c(c: float | None) -> str:
+def _format_c(c: float | None) -> str:
     return "∞" if c is None else f"{c:g}"
 
 
-def _network(row: Figures) -> str:
+def _describe_network(row: Figures) -> str:
     return f"{row['model']} {row['pruned']:.0%}"
 
 
-def _gap(stated: Figures) -> str:
-    return _verdict(_power(stated["log10"]), stated["informative"])
+def _format_gap(stated: Figures) -> str:
+    return _format_verdict(_format_power(stated["log10"]), stated["informative"])
 
 
-def _verdict(text: str, informative: bool) -> str:
+def _format_verdict(text: str, informative: bool) -> str:
     return text if informative else f"{text} vacuous"
 
 
-def _power(log10: float) -> str:
+def _format_power(log10: float) -> str:
     return f"10^{log10:.1f}"
 
 
-def _per_cent(fraction: float) -> str:
+def _format_per_cent(fraction: float) -> str:
     return f"{100 * fraction:.1f}%"
 
 
-def _significant(value: float | None) -> str:
+def _format_significant(value: float | None) -> str:
     return "" if value is None else f"{value:.3g}"
 
 
-def _line(name: str, cells: Iterable[object], width: int = 12) -> str:
+def _format_line(name: str, cells: Iterable[object], width: int = 12) -> str:
     return f"{name:18}" + "".join(f"{cell!s:>{width}}" for cell in cells)
 
 
 # -- a picture ---------------------------------------------------------------------------------------------------------
 
 
-def panels_of_table_7_2(figures: Figures) -> list[Panel]:
+def make_panels_of_table_7_2(figures: Figures) -> list[Panel]:
     panels = []
     for model in figures["plan"]["models"]:
         rows = [row for row in figures["rows"] if row["model"] == model]
@@ -223,7 +236,7 @@ SHOWN: dict[str, Callable[[Figures], None]] = {
     "table-7.2": show_table_7_2,
     "l1inf": show_l1inf,
 }
-DRAWN: dict[str, Callable[[Figures], list[Panel]]] = {"table-7.2": panels_of_table_7_2}
+DRAWN: dict[str, Callable[[Figures], list[Panel]]] = {"table-7.2": make_panels_of_table_7_2}
 
 
 def main(options: Sequence[str] | None = None) -> None:

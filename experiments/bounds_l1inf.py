@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from experiments.bounds_training import Batches, Loss, fit, margins_of, outputs_of, perceptron
+from experiments.bounds_training import Batches, Loss, compute_margins, compute_outputs, fit, make_perceptron
 from tamis.bounds import (
     Bound,
     l1inf_classification,
@@ -86,36 +86,36 @@ class Experiment:
 def l1inf(plan: L1InfPlan) -> dict[str, Any]:
     """Errors and bounds of both experiments, for every size and every c."""
     found: dict[str, Any] = {"plan": asdict(plan)}
-    for name, experiment in (("classification", classification()), ("regression", regression(plan.seed))):
+    for name, experiment in (("classification", make_classification()), ("regression", make_regression(plan.seed))):
         cs = plan.classification if name == "classification" else plan.regression
-        found[name] = [row for n, epochs in plan.sizes for row in _rows(experiment, plan, n, epochs, cs)]
+        found[name] = [row for n, epochs in plan.sizes for row in _measure_rows(experiment, plan, n, epochs, cs)]
     return found
 
 
-def classification() -> Experiment:
+def make_classification() -> Experiment:
     """Two classes that depend on four of 500 inputs, and a network 500-100-50-20-2."""
     return Experiment(
         (500, 100, 50, 20, 2),
-        classified_samples,
+        draw_classified_samples,
         cross_entropy,
-        lambda logits, labels: torch.tensor(margin_loss(margins_of(logits, labels), log_gamma=0.0)),
+        lambda logits, labels: torch.tensor(margin_loss(compute_margins(logits, labels), log_gamma=0.0)),
         guess_of_classes,
     )
 
 
-def regression(seed: int) -> Experiment:
+def make_regression(seed: int) -> Experiment:
     """A linear function of 100 of 1,000 inputs, and a network 1000-300-1."""
     beta = torch.empty(100).uniform_(0.15, 150, generator=torch.Generator().manual_seed(seed))
     return Experiment(
         (1000, 300, 1),
-        lambda n, generator: linear_samples(n, beta, generator),
+        lambda n, generator: draw_linear_samples(n, beta, generator),
         lambda outputs, targets: (outputs[:, 0] - targets).square().mean() / 2,
         lambda outputs, targets: (outputs[:, 0] - targets).abs().mean(),
         lambda y: (float(y.var(correction=0)) / 2, float((y - y.median()).abs().mean())),
     )
 
 
-def classified_samples(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def draw_classified_samples(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """x_ij ~ N(ζ_i/2, 1/4), and label 1 where exp(x_1) + x_2² + 5 sin(x_3 x_4) > 3."""
     zeta = torch.randn(n, 1, generator=generator)
     x = (zeta + torch.randn(n, 500, generator=generator)) / 2
@@ -123,7 +123,7 @@ def classified_samples(n: int, generator: torch.Generator) -> tuple[Tensor, Tens
     return x.clamp(-1, 1), labels.long()
 
 
-def linear_samples(n: int, beta: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def draw_linear_samples(n: int, beta: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """x_1 = z_1 and x_j = z_j + 0.2 (z_{j+1} + z_{j−1}) from normal z, and y ~ N(xᵀβ, 1), in thousands and clipped."""
     z = torch.randn(n, 1001, generator=generator)
     x = z[:, :-1].clone()
@@ -139,12 +139,12 @@ def guess_of_classes(labels: Tensor) -> tuple[float, float]:
     return -sum(p * math.log(p) for p in (rarer, 1 - rarer) if p > 0), rarer
 
 
-def trained(
+def train_network(
     experiment: Experiment, inputs: Tensor, targets: Tensor, c: float | None, epochs: int, plan: L1InfPlan
 ) -> nn.Sequential:
     """A network whose hidden neurons have incoming weights, with the bias, of ℓ1-norm at most c."""
     torch.manual_seed(plan.seed)
-    model = perceptron(experiment.widths)
+    model = make_perceptron(experiment.widths)
     hidden = [layer for layer in model if isinstance(layer, nn.Linear)][:-1]
     small = min(1.0, c) if c is not None else 1.0
     optimizer = torch.optim.Adam(
@@ -173,15 +173,15 @@ def scale_back(layers: list[nn.Linear], c: float) -> None:
         layer.bias.mul_(factor)
 
 
-def _rows(
+def _measure_rows(
     experiment: Experiment, plan: L1InfPlan, n: int, epochs: int, cs: tuple[float | None, ...]
 ) -> list[dict[str, Any]]:
     generator = torch.Generator().manual_seed(plan.seed)
     (inputs, targets), test = experiment.draw(n, generator), experiment.draw(plan.test, generator)
     found = []
     for c in cs:
-        model = trained(experiment, inputs, targets, c, epochs, plan)
-        outputs = {"train": outputs_of(model, inputs, 1000), "test": outputs_of(model, test[0], 1000)}
+        model = train_network(experiment, inputs, targets, c, epochs, plan)
+        outputs = {"train": compute_outputs(model, inputs, 1000), "test": compute_outputs(model, test[0], 1000)}
         wanted = {"train": targets, "test": test[1]}
         net_constants = l1inf_constants(trace(model.eval(), inputs[:1]))
         found.append(
@@ -195,14 +195,14 @@ def _rows(
                 "Lipschitz loss": {
                     name: float(experiment.lipschitz_loss(outputs[name], wanted[name])) for name in outputs
                 },
-                **_accuracies(outputs, wanted),
-                **_stated(bounds(net_constants, c, n, plan.delta), n, experiment.guess(targets)),
+                **_measure_accuracies(outputs, wanted),
+                **_state_bounds(compute_bounds(net_constants, c, n, plan.delta), n, experiment.guess(targets)),
             }
         )
     return found
 
 
-def bounds(network: L1InfConstants, c: float | None, n: int, delta: float) -> list[Bound]:
+def compute_bounds(network: L1InfConstants, c: float | None, n: int, delta: float) -> list[Bound]:
     """Lemma 2, Theorem 1, and the lemma and the theorem on generalization, for the class of a network.
 
     Args:
@@ -213,7 +213,7 @@ def bounds(network: L1InfConstants, c: float | None, n: int, delta: float) -> li
     """
     k, inputs, largest = network.k, network.inputs, max(network.o)
     c = network.c if c is None else c
-    o, delta_of_o = fixed_output(largest, delta)
+    o, delta_of_o = bound_output_norm(largest, delta)
     layers = max(1.0, c**k)
     first = [l1inf_output(k, c, network.o), l1inf_rademacher(k, c, largest, inputs, n)]
     if len(network.o) == 1:
@@ -236,7 +236,7 @@ def bounds(network: L1InfConstants, c: float | None, n: int, delta: float) -> li
     ]
 
 
-def _stated(found: list[Bound], n: int, guess: tuple[float, float]) -> dict[str, Any]:
+def _state_bounds(found: list[Bound], n: int, guess: tuple[float, float]) -> dict[str, Any]:
     """The bounds by their places in the paper, and how many samples the last of them would need to be of use.
 
     "Informative" is one below the largest loss that is possible; one of use is below the loss of the best constant
@@ -251,7 +251,7 @@ def _stated(found: list[Bound], n: int, guess: tuple[float, float]) -> dict[str,
     }
 
 
-def fixed_output(norm: float, delta: float) -> tuple[float, float]:
+def bound_output_norm(norm: float, delta: float) -> tuple[float, float]:
     """A bound of the output layer's norm that does not depend on the samples, and the δ that is left for it.
 
     The lemmas need o beforehand. All powers 2^j, j ≥ 0, are taken at once, each with δ/((j+1)(j+2)); these sum up to δ.
@@ -260,7 +260,7 @@ def fixed_output(norm: float, delta: float) -> tuple[float, float]:
     return 2.0**j, delta / ((j + 1) * (j + 2))
 
 
-def _accuracies(outputs: dict[str, Tensor], targets: dict[str, Tensor]) -> dict[str, Any]:
+def _measure_accuracies(outputs: dict[str, Tensor], targets: dict[str, Tensor]) -> dict[str, Any]:
     if targets["train"].is_floating_point():
         return {}
     return {

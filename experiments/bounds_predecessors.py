@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from experiments.bounds_training import Batches, fit, outputs_of, perceptron
+from experiments.bounds_training import Batches, compute_outputs, fit, make_perceptron
 from tamis.bounds import Bound, exp_rounded_up, layer_product, rademacher_covering, rademacher_peeling
 from tamis.bounds.rademacher_arguments import sigma_of_box
 from tamis.bounds.rademacher_predecessors import rademacher_predecessors
@@ -42,12 +42,12 @@ FULL = PredecessorPlan()
 SHORT = PredecessorPlan(epochs=5)
 
 
-def table_4_1(plan: PredecessorPlan) -> dict[str, Any]:
+def run_table_4_1(plan: PredecessorPlan) -> dict[str, Any]:
     """Every bound for each depth."""
-    return {"plan": asdict(plan), "rows": [_row(plan, depth) for depth in plan.depths]}
+    return {"plan": asdict(plan), "rows": [_measure_row(plan, depth) for depth in plan.depths]}
 
 
-def complexities(net: Network, n: int, radius: float) -> dict[str, Bound]:
+def bound_complexities(net: Network, n: int, radius: float) -> dict[str, Bound]:
     """Bounds of the Rademacher complexity of the network's path-norm ball, those of the thesis first."""
     shape, log_norm, sigma = read_shape(net), path_norm(net, log=True), sigma_of_box(n, radius)
     return {
@@ -57,11 +57,11 @@ def complexities(net: Network, n: int, radius: float) -> dict[str, Bound]:
     }
 
 
-def _row(plan: PredecessorPlan, depth: int) -> dict[str, Any]:
+def _measure_row(plan: PredecessorPlan, depth: int) -> dict[str, Any]:
     data = load_data(plan.data)
     inputs, odd = data.normalised().flatten(1), (data.labels % 2).float()
     torch.manual_seed(plan.seed)
-    model = perceptron([inputs.shape[1], *[plan.width] * (depth - 1), 1], bias=False)
+    model = make_perceptron([inputs.shape[1], *[plan.width] * (depth - 1), 1], bias=False)
     optimizer = torch.optim.Adam(model.parameters(), lr=plan.learning_rate)
     fit(
         model,
@@ -71,11 +71,11 @@ def _row(plan: PredecessorPlan, depth: int) -> dict[str, Any]:
     )
     net = trace(model.eval(), inputs[:1])
     log_norm = path_norm(net, log=True)
-    bounds = complexities(net, len(inputs), radius=1.0)  # digits are on the scale 0..1
+    bounds = bound_complexities(net, len(inputs), radius=1.0)  # digits are on the scale 0..1
     return {
         "depth": depth,
         "n": len(inputs),
-        "error": float(((outputs_of(net, inputs)[:, 0] > 0) != (odd > 0)).double().mean()),
+        "error": float(((compute_outputs(net, inputs)[:, 0] > 0) != (odd > 0)).double().mean()),
         "log10 ‖Φ‖₁": log_norm / math.log(10),
         "log10 Π": layer_product(net).log10,
         "R/(n‖Φ‖₁)": {

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from experiments.bounds_training import margins_of, outputs_of
+from experiments.bounds_training import compute_margins, compute_outputs
 from tamis.bounds import Bound, cross_entropy_gap, layer_product, margin_bound, rademacher_covering, rademacher_peeling
 from tamis.bounds.rademacher_arguments import sigma_of_box
 from tamis.bounds.rademacher_predecessors import rademacher_predecessors
@@ -70,16 +70,16 @@ SHORT_PATH_NORMS = PathNormPlan(train="cifar10:train[:1000]", test="cifar10:test
 # -- Table 7.1: the constants ------------------------------------------------------------------------------------------
 
 
-def table_7_1(plan: ImageNetPlan) -> dict[str, Any]:
+def run_table_7_1(plan: ImageNetPlan) -> dict[str, Any]:
     """4BC/√n for each graph, with C of Theorem 4.4.1 and with that of Remark 4.4.1."""
     rows = []
     for name in plan.models:
         shape = read_shape(trace(MODELS[name]().eval(), example_input(name)))
-        rows.append({"model": name, "shape": asdict(shape), **constants(shape, plan)})
+        rows.append({"model": name, "shape": asdict(shape), **compute_constants(shape, plan)})
     return {"plan": asdict(plan), "rows": rows}
 
 
-def constants(shape: GraphShape, plan: ImageNetPlan) -> dict[str, float]:
+def compute_constants(shape: GraphShape, plan: ImageNetPlan) -> dict[str, float]:
     """4BC/√n: what is multiplied by L‖Φ‖₁, with the C of the theorem ("general") and of the remark ("sharpened")."""
     sigma = sigma_of_box(plan.n, plan.radius)
     terms = rademacher_peeling(shape, path_norm=1.0, sigma=sigma).terms
@@ -89,19 +89,19 @@ def constants(shape: GraphShape, plan: ImageNetPlan) -> dict[str, float]:
 # -- Table 7.2: path-norms ---------------------------------------------------------------------------------------------
 
 
-def table_7_2(plan: PathNormPlan, folder: Path) -> dict[str, Any]:
+def run_table_7_2(plan: PathNormPlan, folder: Path) -> dict[str, Any]:
     """Path-norms, dense and pruned, and what the bounds say of these networks, in decimal logarithms."""
-    nets = {name: published(name, folder) for name in plan.models}  # a folder without them is noticed first
+    nets = {name: load_published(name, folder) for name in plan.models}  # a folder without them is noticed first
     train, test = load_data(plan.train), load_data(plan.test)
     rows = [
-        {"model": name, "pruned": amount, **figures(_pruned(net, amount), plan, train, test)}
+        {"model": name, "pruned": amount, **compute_figures(_prune(net, amount), plan, train, test)}
         for name, net in nets.items()
         for amount in plan.amounts
     ]
-    return {"plan": asdict(plan), "radius": radius_of(train), "rows": rows}
+    return {"plan": asdict(plan), "radius": compute_radius(train), "rows": rows}
 
 
-def published(name: str, folder: Path) -> Network:
+def load_published(name: str, folder: Path) -> Network:
     """A published CIFAR-10 network."""
     path = folder / f"{name}_cifar10.safetensors"
     if not path.exists():
@@ -111,18 +111,18 @@ def published(name: str, folder: Path) -> Network:
     return trace(model.eval(), example_input(name))
 
 
-def radius_of(data: Data) -> float:
+def compute_radius(data: Data) -> float:
     """The largest entry that any normalised image can have, whatever it shows."""
     if not data.mean:
         raise InvalidInput(f"'{data.name}' needs a mean and a std, which say how large its inputs can be")
     return max(max(mean, 1 - mean) / std for mean, std in zip(data.mean, data.std, strict=True))
 
 
-def figures(net: Network, plan: PathNormPlan, train: Data, test: Data) -> dict[str, Any]:
+def compute_figures(net: Network, plan: PathNormPlan, train: Data, test: Data) -> dict[str, Any]:
     """What is known of one network."""
     shape, product = read_shape(net), layer_product(net)
     log_norms = {q: path_norm(net, q, q, log=True) for q in EXPONENTS}
-    sigma = sigma_of_box(plan.n, radius_of(train))
+    sigma = sigma_of_box(plan.n, compute_radius(train))
     complexities = {
         "peeling": rademacher_peeling(shape, log_path_norm=log_norms[1], sigma=sigma),
         "covering": rademacher_covering(shape, log_path_norm=log_norms[1], sigma=sigma),
@@ -130,25 +130,25 @@ def figures(net: Network, plan: PathNormPlan, train: Data, test: Data) -> dict[s
         "peeling, by Π": rademacher_peeling(shape, log_path_norm=product.log_value, sigma=sigma),
         **rademacher_predecessors(net, sigma),
     }
-    logits = {data.name: outputs_of(fold_batch_norm(net), data.normalised()) for data in (train, test)}
-    margins = margins_of(logits[train.name], train.labels)
-    few = rademacher_peeling(shape, log_path_norm=log_norms[1], sigma=sigma_of_box(len(train), radius_of(train)))
+    logits = {data.name: compute_outputs(fold_batch_norm(net), data.normalised()) for data in (train, test)}
+    margins = compute_margins(logits[train.name], train.labels)
+    few = rademacher_peeling(shape, log_path_norm=log_norms[1], sigma=sigma_of_box(len(train), compute_radius(train)))
     return {
         "log10 ‖Φ‖_q": {str(q): log_norm / math.log(10) for q, log_norm in log_norms.items()},
         "log10 Π": product.log10,
-        "gap": {name: stated(cross_entropy_gap(bound, plan.n)) for name, bound in complexities.items()},
-        "margin": _margin(margin_bound(few, margins, len(train), plan.delta), margins),
-        "train": _measured(logits[train.name], train.labels),
-        "test": _measured(logits[test.name], test.labels),
+        "gap": {name: state_bound(cross_entropy_gap(bound, plan.n)) for name, bound in complexities.items()},
+        "margin": _state_margin(margin_bound(few, margins, len(train), plan.delta), margins),
+        "train": _measure(logits[train.name], train.labels),
+        "test": _measure(logits[test.name], test.labels),
     }
 
 
-def stated(bound: Bound) -> dict[str, Any]:
+def state_bound(bound: Bound) -> dict[str, Any]:
     """The decimal logarithm of a bound, whether it says anything, and where it stands."""
     return {"log10": bound.log10, "informative": bound.informative, "source": bound.source}
 
 
-def _margin(bound: Bound, margins: Tensor) -> dict[str, Any]:
+def _state_margin(bound: Bound, margins: Tensor) -> dict[str, Any]:
     return {
         "value": bound.value,
         "informative": bound.informative,
@@ -158,12 +158,12 @@ def _margin(bound: Bound, margins: Tensor) -> dict[str, Any]:
     }
 
 
-def _measured(logits: Tensor, labels: Tensor) -> dict[str, float]:
+def _measure(logits: Tensor, labels: Tensor) -> dict[str, float]:
     return {
         "error": float((logits.argmax(1) != labels).double().mean()),
         "cross-entropy": float(cross_entropy(logits.double(), labels)),
     }
 
 
-def _pruned(net: Network, amount: float) -> Network:
+def _prune(net: Network, amount: float) -> Network:
     return prune(net, amount, by="magnitude", progress=False).network if amount else net

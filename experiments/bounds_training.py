@@ -12,7 +12,7 @@ from torch import Tensor, nn
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
-def perceptron(widths: Sequence[int], bias: bool = True) -> nn.Sequential:
+def make_perceptron(widths: Sequence[int], bias: bool = True) -> nn.Sequential:
     """Linear layers of these widths with ReLU between them."""
     layers: list[nn.Module] = []
     for before, after in pairwise(widths):
@@ -53,12 +53,12 @@ def fit(
 
 
 @torch.no_grad()
-def outputs_of(model: Callable[[Tensor], Tensor], inputs: Tensor, batch: int = 100) -> Tensor:
+def compute_outputs(model: Callable[[Tensor], Tensor], inputs: Tensor, batch: int = 100) -> Tensor:
     """The outputs for all inputs, batch by batch."""
     return torch.cat([model(part) for part in inputs.split(batch)])
 
 
-def margins_of(logits: Tensor, labels: Tensor) -> Tensor:
+def compute_margins(logits: Tensor, labels: Tensor) -> Tensor:
     """For each sample, the logit of its class minus the largest other one."""
     own = logits.gather(1, labels[:, None])[:, 0]
     return own - logits.scatter(1, labels[:, None], -torch.inf).amax(1)

@@ -44,13 +44,13 @@ class Experiment:
     stored: tuple[Stored, ...]
 
 
-def experiments(results: Path) -> list[Experiment]:
+def list_experiments(results: Path) -> list[Experiment]:
     """List all experiments with what a folder has stored of them."""
     pairs = zip(NAMES, EXPERIMENTS, strict=True)
-    return [Experiment(name, summary_of(module), stored_of(module, results)) for name, module in pairs]
+    return [Experiment(name, read_summary(module), find_stored(module, results)) for name, module in pairs]
 
 
-def module_of(name: str) -> str:
+def find_module(name: str) -> str:
     """The module of an experiment; its name may be written with either kind of dash.
 
     Raises:
@@ -62,13 +62,13 @@ def module_of(name: str) -> str:
     return module
 
 
-def summary_of(module: str) -> str:
+def read_summary(module: str) -> str:
     """The first line of a module's docstring; it is read from the file, since an import would import torch."""
     source = (Path(__file__).parent / f"{module}.py").read_text(encoding="utf-8")
     return (ast.get_docstring(ast.parse(source)) or "").splitlines()[0]
 
 
-def stored_of(module: str, folder: Path) -> tuple[Stored, ...]:
+def find_stored(module: str, folder: Path) -> tuple[Stored, ...]:
     """Find the files in a folder that this experiment has stored, by the command that each of them names."""
     found = []
     for path in sorted(folder.glob(f"{module}*.json")):

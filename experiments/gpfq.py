@@ -38,10 +38,10 @@ from experiments.gpfq_accuracy import (
     PAPERS_METHODS,
     SHORT_CONVOLUTIONS,
     SHORT_PERCEPTRON,
-    figure_1,
-    table_1,
+    run_figure_1,
+    run_table_1,
 )
-from experiments.gpfq_decay import GROWING_SAMPLES, GROWING_WIDTH, decay
+from experiments.gpfq_decay import GROWING_SAMPLES, GROWING_WIDTH, run_decay
 from experiments.pictures import draw_panels
 from experiments.record import keep
 from tamis.reports.figures import Panel
@@ -69,13 +69,13 @@ PAPER_TABLE: dict[str, dict[int, tuple[float, ...]]] = {  # by the number of lev
 def run(part: str, full: bool, directory: Path, device: str) -> dict[str, Any]:
     """The figures of one part."""
     if part == "figure-1":
-        return figure_1(FULL_PERCEPTRON if full else SHORT_PERCEPTRON, directory / "perceptron", device)
+        return run_figure_1(FULL_PERCEPTRON if full else SHORT_PERCEPTRON, directory / "perceptron", device)
     if part == "table-1":
-        return table_1(FULL_CONVOLUTIONS if full else SHORT_CONVOLUTIONS, directory / "convolutions", device)
-    return decay(gpfq_decay.FULL if full else gpfq_decay.SHORT)
+        return run_table_1(FULL_CONVOLUTIONS if full else SHORT_CONVOLUTIONS, directory / "convolutions", device)
+    return run_decay(gpfq_decay.FULL if full else gpfq_decay.SHORT)
 
 
-def paper_accuracy(method: str, levels: int, c_alpha: int) -> float | None:
+def quote_paper_accuracy(method: str, levels: int, c_alpha: int) -> float | None:
     """What Table 1 prints; None for what it does not have."""
     if levels not in PAPER_TABLE.get(method, {}) or c_alpha not in PAPER_C_ALPHAS:
         return None
@@ -87,30 +87,32 @@ def paper_accuracy(method: str, levels: int, c_alpha: int) -> float | None:
 
 def show_figure_1(figures: Figures) -> None:
     plan, points = figures["plan"], figures["by C_α"]
-    print(f"\nFigure 1a: MNIST top-1 test accuracy with 3 levels, %; analog: {_per_cent(figures['analog'])}")
+    print(f"\nFigure 1a: MNIST top-1 test accuracy with 3 levels, %; analog: {_format_per_cent(figures['analog'])}")
     print("The paper has a picture and no numbers: GPFQ is close to analog for several C_α, MSQ is not.")
-    print(_line("C_α", map(str, plan["c_alphas"])))
+    print(_format_line("C_α", map(str, plan["c_alphas"])))
     for name in points:
-        print(_line(name, (_per_cent(point["test"]) for point in points[name])))
+        print(_format_line(name, (_format_per_cent(point["test"]) for point in points[name])))
     best = ", ".join(f"{name} {c_alpha}" for name, c_alpha in figures["C_α best on validation"].items())
     print(f"\nFigure 1b: the same as layers are quantized one by one; C_α chosen on {plan['validation']}: {best}")
     by_layer = figures["by layers quantized"]
-    print(_line("layers", map(str, range(len(next(iter(by_layer.values())))))))
+    print(_format_line("layers", map(str, range(len(next(iter(by_layer.values())))))))
     for name, accuracies in by_layer.items():
-        print(_line(name, map(_per_cent, accuracies)))
+        print(_format_line(name, map(_format_per_cent, accuracies)))
 
 
 def show_table_1(figures: Figures) -> None:
-    analog = f"{_per_cent(figures['analog'])} ({_per_cent(PAPER_ANALOG)})"
+    analog = f"{_format_per_cent(figures['analog'])} ({_format_per_cent(PAPER_ANALOG)})"
     print(f"\nTable 1: CIFAR-10 top-1 test accuracy, %; analog: {analog}; in parentheses the paper's")
-    print(_line("levels  C_α", PAPERS_METHODS, 16))
+    print(_format_line("levels  C_α", PAPERS_METHODS, 16))
     for row in figures["rows"]:
-        cells = (_beside(row[name], paper_accuracy(name, row["levels"], row["C_α"])) for name in PAPERS_METHODS)
-        print(_line(f"{row['levels']:>6}{row['C_α']:>5}", cells, 16))
+        cells = (
+            _format_beside(row[name], quote_paper_accuracy(name, row["levels"], row["C_α"])) for name in PAPERS_METHODS
+        )
+        print(_format_line(f"{row['levels']:>6}{row['C_α']:>5}", cells, 16))
     names = [name for name in figures["searched"][0] if name != "levels"]
-    print(_line("\nlevels", names, 16) + "    C_α chosen on part of the calibration data")
+    print(_format_line("\nlevels", names, 16) + "    C_α chosen on part of the calibration data")
     for row in figures["searched"]:
-        print(_line(f"{row['levels']:>6}", (_per_cent(row[name]) for name in names), 16))
+        print(_format_line(f"{row['levels']:>6}", (_format_per_cent(row[name]) for name in names), 16))
 
 
 def show_decay(figures: Figures) -> None:
@@ -124,26 +126,26 @@ def show_decay(figures: Figures) -> None:
             print("".join(f"{cell:>14}" for cell in cells))
 
 
-def _per_cent(accuracy: float) -> str:
+def _format_per_cent(accuracy: float) -> str:
     return f"{100 * accuracy:.1f}"
 
 
-def _beside(ours: float, paper: float | None) -> str:
-    return _per_cent(ours) + (f" ({_per_cent(paper)})" if paper is not None else "")
+def _format_beside(ours: float, paper: float | None) -> str:
+    return _format_per_cent(ours) + (f" ({_format_per_cent(paper)})" if paper is not None else "")
 
 
-def _line(name: str, cells: Any, width: int = 8) -> str:
+def _format_line(name: str, cells: Any, width: int = 8) -> str:
     return f"{name:16}" + "".join(f"{cell:>{width}}" for cell in cells)
 
 
 # -- pictures ----------------------------------------------------------------------------------------------------------
 
 
-def panels_of_figure_1(figures: Figures) -> list[Panel]:
+def make_panels_of_figure_1(figures: Figures) -> list[Panel]:
     c_alphas, by_layer = figures["plan"]["c_alphas"], figures["by layers quantized"]
     curves = {name: [(p["C_α"], 100 * p["test"]) for p in points] for name, points in figures["by C_α"].items()}
     flat = {"analog": figures["analog"], **{name: by_layer[name][-1] for name in by_layer if name not in curves}}
-    curves |= _flat(flat, c_alphas)
+    curves |= _draw_flat(flat, c_alphas)
     layers = {name: [(k, 100 * accuracy) for k, accuracy in enumerate(values)] for name, values in by_layer.items()}
     accuracy = "test top-1 accuracy, %"
     return [
@@ -152,7 +154,7 @@ def panels_of_figure_1(figures: Figures) -> list[Panel]:
     ]
 
 
-def panels_of_table_1(figures: Figures) -> list[Panel]:
+def make_panels_of_table_1(figures: Figures) -> list[Panel]:
     panels = []
     for searched in figures["searched"]:
         levels = searched["levels"]
@@ -163,13 +165,13 @@ def panels_of_table_1(figures: Figures) -> list[Panel]:
             for name, by_levels in PAPER_TABLE.items()
         }
         flat = {"analog": figures["analog"], **{name: searched[name] for name in searched if name != "levels"}}
-        lines = {**curves, **paper, **_flat(flat, [row["C_α"] for row in rows])}
+        lines = {**curves, **paper, **_draw_flat(flat, [row["C_α"] for row in rows])}
         title = f"CIFAR-10, {levels} levels"
         panels.append(Panel(lines, "C_α", "test top-1 accuracy, %", title, dashed=(*paper, *flat), points=True))
     return panels
 
 
-def panels_of_decay(figures: Figures) -> list[Panel]:
+def make_panels_of_decay(figures: Figures) -> list[Panel]:
     panels = []
     for series, size, other in ((GROWING_WIDTH, "N₀", "m"), (GROWING_SAMPLES, "m", "N₀")):
         points = figures[series]
@@ -181,7 +183,7 @@ def panels_of_decay(figures: Figures) -> list[Panel]:
     return panels
 
 
-def _flat(accuracies: Mapping[str, float], along: Sequence[float]) -> dict[str, list[tuple[float, float]]]:
+def _draw_flat(accuracies: Mapping[str, float], along: Sequence[float]) -> dict[str, list[tuple[float, float]]]:
     """Lines of one height, for what does not depend on C_α."""
     return {name: [(min(along), 100 * value), (max(along), 100 * value)] for name, value in accuracies.items()}
 
@@ -192,9 +194,9 @@ SHOWN: dict[str, Callable[[Figures], None]] = {
     "decay": show_decay,
 }
 DRAWN: dict[str, Callable[[Figures], list[Panel]]] = {
-    "figure-1": panels_of_figure_1,
-    "table-1": panels_of_table_1,
-    "decay": panels_of_decay,
+    "figure-1": make_panels_of_figure_1,
+    "table-1": make_panels_of_table_1,
+    "decay": make_panels_of_decay,
 }
 
 

@@ -108,7 +108,7 @@ SHORT_CONVOLUTIONS = replace(
 # -- networks ----------------------------------------------------------------------------------------------------------
 
 
-def perceptron(widths: Sequence[int], inputs: int = 784) -> nn.Sequential:
+def make_perceptron(widths: Sequence[int], inputs: int = 784) -> nn.Sequential:
     """Hidden layers of these widths, each a linear layer, ReLU and batch-norm; then the scores."""
     layers: list[nn.Module] = [nn.Flatten()]
     for before, width in pairwise((inputs, *widths)):
@@ -116,7 +116,7 @@ def perceptron(widths: Sequence[int], inputs: int = 784) -> nn.Sequential:
     return nn.Sequential(*layers, nn.Linear(widths[-1], CLASSES))
 
 
-def convolutions(widths: Sequence[int], size: int = 32) -> nn.Sequential:
+def make_convolutions(widths: Sequence[int], size: int = 32) -> nn.Sequential:
     """2×32C3 → MP2 → 2×64C3 → MP2 → 2×128C3 → 128FC → 10FC, for other widths likewise, on size×size colour images.
 
     Batch-norm comes after every ReLU, and so before every layer but the first; dropout after each max-pooling and
@@ -124,14 +124,14 @@ def convolutions(widths: Sequence[int], size: int = 32) -> nn.Sequential:
     published training script.
     """
     first, second, third = widths
-    layers = [*_stage(3, first), nn.MaxPool2d(2), nn.Dropout(0.2)]
-    layers += [*_stage(first, second), nn.MaxPool2d(2), nn.Dropout(0.3)]
-    layers += [*_stage(second, third), nn.Flatten()]
+    layers = [*_make_stage(3, first), nn.MaxPool2d(2), nn.Dropout(0.2)]
+    layers += [*_make_stage(first, second), nn.MaxPool2d(2), nn.Dropout(0.3)]
+    layers += [*_make_stage(second, third), nn.Flatten()]
     layers += [nn.Linear(third * (size // 4) ** 2, third), nn.ReLU(), nn.BatchNorm1d(third), nn.Dropout(0.5)]
     return nn.Sequential(*layers, nn.Linear(third, CLASSES))
 
 
-def _stage(inputs: int, width: int) -> list[nn.Module]:
+def _make_stage(inputs: int, width: int) -> list[nn.Module]:
     layers: list[nn.Module] = []
     for channels in (inputs, width):
         layers += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU(), nn.BatchNorm2d(width)]
@@ -147,13 +147,13 @@ class Subject:
     calibration: Data
 
     @classmethod
-    def trained(cls, untrained: nn.Module, plan: Plan, directory: Path, device: str) -> Subject:
+    def train(cls, untrained: nn.Module, plan: Plan, directory: Path, device: str) -> Subject:
         """Train, or go on, or read what is finished."""
-        validation = pixels(plan.validation) if plan.validation else None
+        validation = load_pixels(plan.validation) if plan.validation else None
         trained = train(
-            untrained, pixels(plan.train), plan.settings, test=validation, directory=directory, device=device
+            untrained, load_pixels(plan.train), plan.settings, test=validation, directory=directory, device=device
         )
-        model, calibration = trained.model.to(device), pixels(plan.calibration).to(device)
+        model, calibration = trained.model.to(device), load_pixels(plan.calibration).to(device)
         return cls(model, trace(model, calibration.example), calibration)
 
     @property
@@ -161,11 +161,11 @@ class Subject:
         """The weights that are quantized, from the first layer to the last."""
         return [name for name, value in self.net.params.items() if value.dim() > 1]
 
-    def quantized(self, levels: int, **options: Any) -> Compressed:
+    def quantize(self, levels: int, **options: Any) -> Compressed:
         data = self.calibration[:UNUSED_DATA] if options["method"] == "msq" else self.calibration
         return quantize(self.net, data, levels, progress=False, **options)
 
-    def accuracy(self, data: Data, small: Compressed | None = None) -> float:
+    def measure_accuracy(self, data: Data, small: Compressed | None = None) -> float:
         """Of the network, or of what was made of it."""
         if small is None:
             return evaluate(self.model, data)
@@ -174,7 +174,7 @@ class Subject:
         return evaluate(model, data)
 
 
-def pixels(spec: str) -> Data:
+def load_pixels(spec: str) -> Data:
     """Images on the scale 0..1, not normalised further (sections 6.1 and 6.2)."""
     return replace(load_data(spec), mean=(), std=())
 
@@ -182,35 +182,38 @@ def pixels(spec: str) -> Data:
 # -- Figure 1 ----------------------------------------------------------------------------------------------------------
 
 
-def figure_1(plan: Plan, directory: Path, device: str) -> dict[str, Any]:
+def run_figure_1(plan: Plan, directory: Path, device: str) -> dict[str, Any]:
     """Accuracies for each C_α (1a), and layer by layer with the C_α that is best on the validation data (1b)."""
     seconds: dict[str, float] = {}
     methods = PAPERS_METHODS
     (levels,) = plan.levels
     torch.manual_seed(plan.settings.seed)
-    with _timed(seconds, "training"):
-        subject = Subject.trained(perceptron(plan.widths), plan, directory, device)
-    validation, test = (pixels(spec).to(device) for spec in (plan.validation, plan.test))
+    with _time_stage(seconds, "training"):
+        subject = Subject.train(make_perceptron(plan.widths), plan, directory, device)
+    validation, test = (load_pixels(spec).to(device) for spec in (plan.validation, plan.test))
     depths = range(1, len(subject.layers) + 1)
     total = len(methods) * len(plan.c_alphas) + (len(methods) + len(RECOMMENDED)) * len(depths)
     by_c_alpha: dict[str, list[dict[str, float]]] = {name: [] for name in methods}
-    with _timed(seconds, "quantization"), reporting(True, "figure 1", total) as report:
+    with _time_stage(seconds, "quantization"), reporting(True, "figure 1", total) as report:
         done = 0
         for name, options in methods.items():
             for c_alpha in plan.c_alphas:
-                small = subject.quantized(levels, c_alpha=c_alpha, **options)
-                found = {"validation": subject.accuracy(validation, small), "test": subject.accuracy(test, small)}
+                small = subject.quantize(levels, c_alpha=c_alpha, **options)
+                found = {
+                    "validation": subject.measure_accuracy(validation, small),
+                    "test": subject.measure_accuracy(test, small),
+                }
                 by_c_alpha[name].append({"C_α": c_alpha, **found})
                 done += 1
                 report(done, accuracy=found["test"])
-        best = {name: _best_on_validation(points) for name, points in by_c_alpha.items()}
+        best = {name: _choose_on_validation(points) for name, points in by_c_alpha.items()}
         chosen = {name: {**methods[name], "c_alpha": best[name]} for name in methods} | RECOMMENDED
-        dense = subject.accuracy(test)
+        dense = subject.measure_accuracy(test)
         by_layer = {name: [dense] for name in chosen}
         for name, options in chosen.items():
             for depth in depths:
-                small = subject.quantized(levels, include=subject.layers[:depth], **options)
-                by_layer[name].append(subject.accuracy(test, small))
+                small = subject.quantize(levels, include=subject.layers[:depth], **options)
+                by_layer[name].append(subject.measure_accuracy(test, small))
                 done += 1
                 report(done, accuracy=by_layer[name][-1])
     return {
@@ -223,32 +226,32 @@ def figure_1(plan: Plan, directory: Path, device: str) -> dict[str, Any]:
     }
 
 
-def _best_on_validation(points: Sequence[dict[str, float]]) -> float:
+def _choose_on_validation(points: Sequence[dict[str, float]]) -> float:
     return max(points, key=lambda point: point["validation"])["C_α"]
 
 
 # -- Table 1 -----------------------------------------------------------------------------------------------------------
 
 
-def table_1(plan: Plan, directory: Path, device: str) -> dict[str, Any]:
+def run_table_1(plan: Plan, directory: Path, device: str) -> dict[str, Any]:
     """A row for each number of levels and C_α, with the accuracy of each method; and the recommended one's for each M.
 
     The recommended method chooses its own C_α, on part of the calibration data, and a scale for each channel.
     """
     seconds: dict[str, float] = {}
     torch.manual_seed(plan.settings.seed)
-    with _timed(seconds, "training"):
-        subject = Subject.trained(convolutions(plan.widths), plan, directory, device)
-    test = pixels(plan.test).to(device)
+    with _time_stage(seconds, "training"):
+        subject = Subject.train(make_convolutions(plan.widths), plan, directory, device)
+    test = load_pixels(plan.test).to(device)
     rows: list[dict[str, Any]] = []
     searched: list[dict[str, Any]] = []
     total = len(plan.levels) * (len(plan.c_alphas) * len(PAPERS_METHODS) + 1)
-    with _timed(seconds, "quantization"), reporting(True, "table 1", total) as report:
+    with _time_stage(seconds, "quantization"), reporting(True, "table 1", total) as report:
         done = 0
 
         def measured(levels: int, **options: Any) -> float:
             nonlocal done
-            accuracy = subject.accuracy(test, subject.quantized(levels, **options))
+            accuracy = subject.measure_accuracy(test, subject.quantize(levels, **options))
             done += 1
             report(done, levels=levels, accuracy=accuracy)
             return accuracy
@@ -260,7 +263,7 @@ def table_1(plan: Plan, directory: Path, device: str) -> dict[str, Any]:
             searched.append({"levels": levels, "optq": measured(levels, **RECOMMENDED["optq"])})
     return {
         "plan": asdict(plan),
-        "analog": subject.accuracy(test),
+        "analog": subject.measure_accuracy(test),
         "rows": rows,
         "searched": searched,
         "seconds": seconds,
@@ -268,7 +271,7 @@ def table_1(plan: Plan, directory: Path, device: str) -> dict[str, Any]:
 
 
 @contextmanager
-def _timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
+def _time_stage(seconds: dict[str, float], stage: str) -> Iterator[None]:
     """Note how long a stage took, in seconds."""
     began = time.perf_counter()
     yield

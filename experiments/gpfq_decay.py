@@ -67,7 +67,7 @@ SHORT = DecayPlan(
 )
 
 
-def decay(plan: DecayPlan) -> dict[str, Any]:
+def run_decay(plan: DecayPlan) -> dict[str, Any]:
     """Both series, and their slopes with both axes logarithmic; on the CPU, for the steps are many and small."""
     sizes = {
         GROWING_WIDTH: [(width, plan.few_samples) for width in plan.widths],
@@ -79,19 +79,19 @@ def decay(plan: DecayPlan) -> dict[str, Any]:
         for name, series in sizes.items():
             points = []
             for width, samples in series:
-                errors = median_errors(width, samples, plan.neurons, plan.draws)
+                errors = measure_median_errors(width, samples, plan.neurons, plan.draws)
                 points.append({"N₀": width, "m": samples, **errors})
                 done += 1
                 report(done, width=width, samples=samples, error=errors["GPFQ"])
-            figures[name] = _with_bound(points)
+            figures[name] = _add_bound(points)
     figures["slopes"] = {
-        GROWING_WIDTH: slope(plan.widths, [point["GPFQ"] for point in figures[GROWING_WIDTH]]),
-        GROWING_SAMPLES: slope(plan.samples, [point["GPFQ"] for point in figures[GROWING_SAMPLES]]),
+        GROWING_WIDTH: fit_slope(plan.widths, [point["GPFQ"] for point in figures[GROWING_WIDTH]]),
+        GROWING_SAMPLES: fit_slope(plan.samples, [point["GPFQ"] for point in figures[GROWING_SAMPLES]]),
     }
     return figures
 
 
-def median_errors(width: int, samples: int, neurons: int, draws: int) -> dict[str, float]:
+def measure_median_errors(width: int, samples: int, neurons: int, draws: int) -> dict[str, float]:
     """The median of ‖Xw − Xq‖ / ‖Xw‖ over neurons and draws, for GPFQ and for nearest rounding."""
     drawn = [_draw(width, samples, neurons, seed) for seed in range(draws)]
     weights, data = (torch.stack(each) for each in zip(*drawn, strict=True))
@@ -99,7 +99,10 @@ def median_errors(width: int, samples: int, neurons: int, draws: int) -> dict[st
     grid = Grid(torch.ones(draws, neurons, dtype=torch.float64), levels)
     each = Grid(grid.scales[:, :, None], levels)
     chosen = {"GPFQ": gpfq_along_data(weights, data, data, grid), "MSQ": each.indices(weights)}
-    return {name: float(_relative(weights, each.values(indices), data).median()) for name, indices in chosen.items()}
+    return {
+        name: float(_compute_relative_errors(weights, each.values(indices), data).median())
+        for name, indices in chosen.items()
+    }
 
 
 def bound(width: int, samples: int) -> float:
@@ -107,7 +110,7 @@ def bound(width: int, samples: int) -> float:
     return math.log(width) * math.sqrt(samples / width)
 
 
-def slope(sizes: Sequence[int], errors: Sequence[float]) -> float:
+def fit_slope(sizes: Sequence[int], errors: Sequence[float]) -> float:
     """Of the straight line that fits log error against log size best."""
     x, y = (torch.tensor(values, dtype=torch.float64).log() for values in (sizes, errors))
     x = x - x.mean()
@@ -121,12 +124,12 @@ def _draw(width: int, samples: int, neurons: int, seed: int) -> tuple[Tensor, Te
     return weights, torch.randn(samples, width, generator=generator, dtype=torch.float64)
 
 
-def _relative(weights: Tensor, quantized: Tensor, data: Tensor) -> Tensor:
+def _compute_relative_errors(weights: Tensor, quantized: Tensor, data: Tensor) -> Tensor:
     """‖Xw − Xq‖ / ‖Xw‖, (draws, neurons)."""
     return ((weights - quantized) @ data.mT).norm(dim=2) / (weights @ data.mT).norm(dim=2)
 
 
-def _with_bound(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _add_bound(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """With the shape of the bound beside each point, scaled so that it begins where GPFQ's errors do."""
     scale = points[0]["GPFQ"] / bound(points[0]["N₀"], points[0]["m"])
     return [{**point, "scaled bound": scale * bound(point["N₀"], point["m"])} for point in points]

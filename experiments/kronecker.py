@@ -41,14 +41,14 @@ import torch
 
 from experiments.command_line import Parser
 from experiments.kronecker_compile import compile_layers, compile_products
-from experiments.kronecker_patterns import BATCH, benchmark_patterns, energy_patterns, spread
-from experiments.kronecker_peers import BMM_PEER, CHOSEN, Bench, Row, from_line, kernel_names, to_line
-from experiments.kronecker_tables import ENERGY, MULTIPLY, PARTS, RIGHT, SHOWN, VIT, Figures, panels, summary
-from experiments.kronecker_vit import DOWN, SQUARE, UP, measured_parts
+from experiments.kronecker_patterns import BATCH, benchmark_patterns, list_energy_patterns, spread
+from experiments.kronecker_peers import BMM_PEER, CHOSEN, Bench, Row, from_line, list_kernel_names, write_line
+from experiments.kronecker_tables import ENERGY, MULTIPLY, PARTS, RIGHT, SHOWN, VIT, Figures, make_panels, summarise
+from experiments.kronecker_vit import DOWN, SQUARE, UP, measure_parts
 from experiments.pictures import draw_panels
-from experiments.record import environment, keep
+from experiments.record import describe_environment, keep
 from tamis.kernels import NOT_MEASURED, measure_energy
-from tamis.kernels.energy import counter_of
+from tamis.kernels.energy import find_counter
 from tamis.kronecker import BATCH_FIRST, Pattern
 from tamis.kronecker.backends import LAYOUTS
 from tamis.progress import reporting
@@ -94,16 +94,16 @@ Note = Callable[[Figures], None]
 # -- the parts ---------------------------------------------------------------------------------------------------------
 
 
-def vit(plan: Plan, device: str, note: Note) -> dict[str, Any]:
+def run_vit(plan: Plan, device: str, note: Note) -> dict[str, Any]:
     """Table 5.5, for each dtype, and the time of a step of training."""
     figures: dict[str, Any] = {"plan": asdict(plan), "by dtype": {}}
     if _compiles(plan, device):
         compile_layers((SQUARE, UP, DOWN), [getattr(torch, dtype) for dtype in plan.dtypes])
-    ways = {BMM_PEER: BMM_PEER, **{name: name for name in kernel_names()}, CHOSEN: None}
+    ways = {BMM_PEER: BMM_PEER, **{name: name for name in list_kernel_names()}, CHOSEN: None}
     for dtype in plan.dtypes:
         usable = {name: way for name, way in ways.items() if way is None or _runs(way, dtype, device)}
         rows: list[Row] = figures["by dtype"].setdefault(dtype, [])
-        for row in measured_parts(usable, plan.images, device, getattr(torch, dtype), plan.row, plan.depth):
+        for row in measure_parts(usable, plan.images, device, getattr(torch, dtype), plan.row, plan.depth):
             rows.append(row)
             times = ", ".join(f"{name} {ms:.3f}" for name, ms in row["ms"].items())
             print(f"{VIT} {dtype} {row['part']}: {times} ms", flush=True)
@@ -119,21 +119,21 @@ def _compiles(plan: Plan, device: str) -> bool:
 def _runs(name: str, dtype: str, device: str) -> bool:
     """Whether a backend multiplies by the patterns of the vision transformer here."""
     bench = Bench(Pattern(1, 192, 48, 2), 16, dtype, device)
-    return name not in kernel_names() or name in bench.kernels(BATCH_FIRST)
+    return name not in list_kernel_names() or name in bench.kernels(BATCH_FIRST)
 
 
-def energy(plan: Plan, device: str, note: Note) -> dict[str, Any]:
+def run_energy(plan: Plan, device: str, note: Note) -> dict[str, Any]:
     """Joules of a product with each of some patterns, by kernels and by the faster two of the peers."""
     found: list[Row] = []
     figures: dict[str, Any] = {"plan": asdict(plan), "reason": "", "rows": found}
-    counter = counter_of(device)
+    counter = find_counter(device)
     if isinstance(counter, str):
         figures["reason"] = counter
         print(f"{ENERGY}: {NOT_MEASURED} ({counter})", flush=True)
         note(figures)
         return figures
     figures["reason"] = counter.name
-    patterns = spread(_by_ratio(energy_patterns(plan.batch)), plan.energies)
+    patterns = spread(_sort_by_ratio(list_energy_patterns(plan.batch)), plan.energies)
     with reporting(True, ENERGY, len(patterns)) as report:
         for done, pattern in enumerate(patterns, start=1):
             bench = Bench(pattern, plan.batch, plan.dtypes[0], device)
@@ -150,7 +150,7 @@ def energy(plan: Plan, device: str, note: Note) -> dict[str, Any]:
     return figures
 
 
-def _by_ratio(patterns: Sequence[Pattern]) -> list[Pattern]:
+def _sort_by_ratio(patterns: Sequence[Pattern]) -> list[Pattern]:
     """In the order of d(b + c)/(bc), so that a few of them are of all ratios."""
     return sorted(patterns, key=lambda pattern: (pattern.energy_ratio, pattern.nonzeros))
 
@@ -174,12 +174,12 @@ def multiply(plan: Plan, device: str, known: Sequence[Row], note: Note, ends: fl
             if wanted and time.monotonic() > ends:
                 break
             for dtype, layout in wanted:
-                rows.append(Bench(pattern, plan.batch, dtype, device).row(layout, plan.cell, RIGHT))
+                rows.append(Bench(pattern, plan.batch, dtype, device).make_row(layout, plan.cell, RIGHT))
             if wanted and (time.monotonic() - stored > SECONDS_BETWEEN_STORES):
                 stored = time.monotonic()
-                note({**figures, **summary(rows), "rows": [to_line(row) for row in rows]})
+                note({**figures, **summarise(rows), "rows": [write_line(row) for row in rows]})
             report(done)
-    figures |= {**summary(rows), "rows": [to_line(row) for row in rows]}
+    figures |= {**summarise(rows), "rows": [write_line(row) for row in rows]}
     note(figures)
     return figures
 
@@ -189,22 +189,22 @@ def multiply(plan: Plan, device: str, known: Sequence[Row], note: Note, ends: fl
 
 def draw(part: str, figures: Figures, target: Path) -> None:
     """The picture of a part beside its figures, if there is one to draw and something to draw it with."""
-    drawn = panels(part, figures)
+    drawn = make_panels(part, figures)
     if drawn:
         draw_panels(drawn, Path(f"{target}_{part}.svg"))
 
 
-def stored(path: Path) -> dict[str, Any]:
+def find_stored(path: Path) -> dict[str, Any]:
     """The figures of each part that a file has."""
     figures: dict[str, Any] = json.loads(path.read_text())["figures"] if path.exists() else {}
     return figures
 
 
-def rows_to_go_on_from(figures: Figures | None, plan: Plan) -> list[Row]:
+def find_rows_to_go_on_from(figures: Figures | None, plan: Plan) -> list[Row]:
     """Rows of an earlier run of `multiply`, if it was on this machine and with this batch."""
     if not figures:
         return []
-    here = environment()
+    here = describe_environment()
     same = all(figures["environment"][name] == here[name] for name in SAME_MACHINE)
     return [from_line(line) for line in figures["rows"]] if same and figures["plan"]["batch"] == plan.batch else []
 
@@ -229,7 +229,7 @@ def main(options: Sequence[str] | None = None) -> None:
     name = "kronecker" + ("" if arguments.full else "_short") + ("_cuda" if arguments.device != "cpu" else "")
     target = arguments.results and arguments.results / name
     path = target and target.with_suffix(".json")
-    before = stored(path) if path else {}
+    before = find_stored(path) if path else {}
     ends = time.monotonic() + plan.seconds
     found: dict[str, Figures] = {}
     for part in [arguments.only] if arguments.only else PARTS:
@@ -241,11 +241,11 @@ def main(options: Sequence[str] | None = None) -> None:
         if arguments.show:
             found |= {part: before[part]} if part in before else {}
         elif part == VIT:
-            found[part] = vit(plan, arguments.device, note)
+            found[part] = run_vit(plan, arguments.device, note)
         elif part == ENERGY:
-            found[part] = energy(plan, arguments.device, note)
+            found[part] = run_energy(plan, arguments.device, note)
         else:
-            found[part] = multiply(plan, arguments.device, rows_to_go_on_from(before.get(part), plan), note, ends)
+            found[part] = multiply(plan, arguments.device, find_rows_to_go_on_from(before.get(part), plan), note, ends)
     if not arguments.full:
         print("\nThis is the short mode: few patterns, a small batch, not the text's experiment.")
     for part, figures in found.items():

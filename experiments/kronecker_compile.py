@@ -28,23 +28,23 @@ def compile_products(
     """For products at inference with each of these patterns, in both layouts, and for batches of these sizes."""
     jobs: dict[tuple[Any, ...], Job] = {}
     for pattern, dtype, layout, batch in product(patterns, dtypes, LAYOUTS, batches):
-        jobs.setdefault(_kernel_of(pattern, dtype, layout, batch), ((pattern,), dtype, layout, batch))
-    _in_processes(_infer, jobs.values())
+        jobs.setdefault(_find_kernel(pattern, dtype, layout, batch), ((pattern,), dtype, layout, batch))
+    _run_in_processes(_infer, jobs.values())
 
 
 def compile_layers(chains: Iterable[Sequence[Pattern]], dtypes: Sequence[torch.dtype]) -> None:
     """For layers with these patterns, the batch first: at inference and in training."""
-    _in_processes(_train, [(tuple(chain), dtype, LAYOUTS[0], VECTORS) for chain in chains for dtype in dtypes])
+    _run_in_processes(_train, [(tuple(chain), dtype, LAYOUTS[0], VECTORS) for chain in chains for dtype in dtypes])
 
 
-def _kernel_of(pattern: Pattern, dtype: torch.dtype, layout: str, batch: int) -> tuple[Any, ...]:
+def _find_kernel(pattern: Pattern, dtype: torch.dtype, layout: str, batch: int) -> tuple[Any, ...]:
     """What a kernel is compiled for."""
     tile = tile_of(pattern.shape, dtype, layout == BATCH_LAST, batch)
-    kinds = tuple(_kind(size) for size in pattern.shape)
+    kinds = tuple(_classify_size(size) for size in pattern.shape)
     return tile, dtype, layout, batch, kinds, pattern.d if tile.way == "columns" else None
 
 
-def _kind(size: int) -> int:
+def _classify_size(size: int) -> int:
     """Sizes for which Triton compiles a kernel of their own: 1, and multiples of 16."""
     return 1 if size == 1 else 16 if size % 16 == 0 else 0
 
@@ -68,7 +68,7 @@ def _train(job: Job) -> None:
     torch.cuda.synchronize()
 
 
-def _in_processes(run: Callable[[Job], None], jobs: Iterable[Job]) -> None:
+def _run_in_processes(run: Callable[[Job], None], jobs: Iterable[Job]) -> None:
     context = multiprocessing.get_context("spawn")  # a process that was forked could not use the GPU
     with ProcessPoolExecutor(multiprocessing.cpu_count(), mp_context=context) as pool:
         list(pool.map(run, jobs))

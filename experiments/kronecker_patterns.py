@@ -42,16 +42,16 @@ def benchmark_patterns(batch: int = BATCH) -> list[Pattern]:
         for a, b, c, d in product(REPEATS, SIDES, SIDES, (4, 16, 64))
         if a != 1 and (b, c) not in NEARLY_MEASURED
     ]
-    return [pattern for pattern in alone + repeated if _as_in_transformers(pattern) and _fits(pattern, batch)]
+    return [pattern for pattern in alone + repeated if _is_as_in_transformers(pattern) and _fits(pattern, batch)]
 
 
-def energy_patterns(batch: int = BATCH) -> list[Pattern]:
+def list_energy_patterns(batch: int = BATCH) -> list[Pattern]:
     """The patterns of the measurements of energy (D.2.1); that sizes are limited there, too, is our guess."""
     every = [Pattern(a, b, c, d) for a, b, c, d in product((1, 4, 16, 32, 64), SIDES, SIDES, REPEATS[:-2])]
     return [
         pattern
         for pattern in every
-        if (pattern.b, pattern.c) not in NEARLY_MEASURED and _as_in_transformers(pattern) and _fits(pattern, batch)
+        if (pattern.b, pattern.c) not in NEARLY_MEASURED and _is_as_in_transformers(pattern) and _fits(pattern, batch)
     ]
 
 
@@ -69,7 +69,7 @@ def spread(patterns: Sequence[Pattern], count: int | None) -> list[Pattern]:
     return [patterns[(2 * place + 1) * len(patterns) // (2 * count)] for place in range(count)]
 
 
-def _as_in_transformers(pattern: Pattern) -> bool:
+def _is_as_in_transformers(pattern: Pattern) -> bool:
     """Square, or four times as wide on one side."""
     b, c = pattern.b, pattern.c
     return b == c or b == 4 * c or c == 4 * b

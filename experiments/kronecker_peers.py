@@ -32,7 +32,7 @@ Row = dict[str, Any]
 Runs = dict[str, Callable[[], Tensor]]
 
 
-def kernel_names() -> list[str]:
+def list_kernel_names() -> list[str]:
     """Backends that are kernels of tamis."""
     return [name for name in BACKENDS if name not in OF_TORCH]
 
@@ -48,13 +48,13 @@ class Bench:
 
     def x(self, layout: str) -> Tensor:
         """The inputs; those of all patterns share one memory."""
-        normal = _normal(self.batch * self.pattern.columns, self.weight.dtype, self.device)
+        normal = _draw_normal(self.batch * self.pattern.columns, self.weight.dtype, self.device)
         return normal.view(self.batch, -1) if layout == BATCH_FIRST else normal.view(-1, self.batch)
 
     def peers(self, layout: str) -> Runs:
         """bmm and einsum."""
         x, weight, pattern = self.x(layout), self.weight, self.pattern
-        bmm = _bmm_first if layout == BATCH_FIRST else _bmm_last
+        bmm = _multiply_batch_first if layout == BATCH_FIRST else _multiply_batch_last
         return {
             BMM_PEER: lambda: bmm(x, self._blocks, pattern),
             EINSUM_PEER: lambda: REFERENCE.apply(x, weight, pattern, layout),
@@ -68,14 +68,14 @@ class Bench:
     def kernels(self, layout: str) -> Runs:
         """Those that accept this."""
         x, weight, pattern = self.x(layout), self.weight, self.pattern
-        accepting = [BACKENDS[n] for n in kernel_names() if not BACKENDS[n].accepts(x, weight, pattern, layout)]
-        return {backend.name: self._by(backend, layout) for backend in accepting}
+        accepting = [BACKENDS[n] for n in list_kernel_names() if not BACKENDS[n].accepts(x, weight, pattern, layout)]
+        return {backend.name: self._make_call(backend, layout) for backend in accepting}
 
-    def _by(self, backend: Backend, layout: str) -> Callable[[], Tensor]:
+    def _make_call(self, backend: Backend, layout: str) -> Callable[[], Tensor]:
         x, step = self.x(layout), prepare_step(backend, self.weight, self.pattern, layout)
         return lambda: step(x, None)
 
-    def row(self, layout: str, seconds: float, right: float) -> Row:
+    def make_row(self, layout: str, seconds: float, right: float) -> Row:
         """Milliseconds of each way, and which one `multiply` chooses.
 
         Args:
@@ -85,16 +85,16 @@ class Bench:
         """
         with torch.inference_mode():
             try:
-                return self._row(layout, seconds, right)
+                return self._assemble_row(layout, seconds, right)
             except torch.OutOfMemoryError:
                 torch.cuda.empty_cache()  # memory in pieces of other sizes
-                return self._row(layout, seconds, right)
+                return self._assemble_row(layout, seconds, right)
 
-    def _row(self, layout: str, seconds: float, right: float) -> Row:
+    def _assemble_row(self, layout: str, seconds: float, right: float) -> Row:
         tasks, error = self.peers(layout), None
         for name, run in self.kernels(layout).items():
             try:
-                off = self._error(run(), layout)
+                off = self._compute_error(run(), layout)
             except Exception as failure:  # one pattern that a kernel is not made for should not end a long run
                 print(f"{name} failed at {self.pattern}, {self.dtype}, {layout}: {failure!r:.200}", file=sys.stderr)
                 continue
@@ -104,9 +104,9 @@ class Bench:
         x, weight, pattern = self.x(layout), self.weight, self.pattern
         chosen = multiply(x, weight, pattern, layout, explain=True)[1].partition(":")[0]
         if chosen not in tasks or chosen in PEERS:
-            tasks[CHOSEN] = self._by(BACKENDS[chosen], layout)
+            tasks[CHOSEN] = self._make_call(BACKENDS[chosen], layout)
         times = time_in_turns(tasks, self.device, seconds)
-        least = 2 * self.batch * pattern.rows * pattern.columns / _rate(self.dtype, self.device)
+        least = 2 * self.batch * pattern.rows * pattern.columns / _measure_rate(self.dtype, self.device)
         bounded = least > min(times.values())
         if not bounded:
             least = time_in_turns({DENSE_PEER: self.dense(layout)}, self.device, seconds / 4)[DENSE_PEER]
@@ -121,7 +121,7 @@ class Bench:
             "ms": {name: 1e3 * value for name, value in times.items()},
         }
 
-    def _error(self, y: Tensor, layout: str) -> float:
+    def _compute_error(self, y: Tensor, layout: str) -> float:
         """How far some outputs are from those of float64, of the largest of them."""
         axis = 0 if layout == BATCH_FIRST else 1
         some = torch.tensor(sorted({*range(min(COMPARED, self.batch)), *range(self.batch)[-COMPARED:]}))
@@ -139,7 +139,7 @@ class Bench:
         return self.weight.permute(0, 3, 1, 2).reshape(a * d, b, c).contiguous()
 
 
-def _bmm_first(x: Tensor, blocks: Tensor, pattern: Pattern) -> Tensor:
+def _multiply_batch_first(x: Tensor, blocks: Tensor, pattern: Pattern) -> Tensor:
     a, b, c, d = pattern.shape
     batch = x.shape[0]
     columns = x.view(batch, a, c, d).transpose(-1, -2).reshape(batch, a * d, c).transpose(0, 1)
@@ -147,7 +147,7 @@ def _bmm_first(x: Tensor, blocks: Tensor, pattern: Pattern) -> Tensor:
     return y.transpose(0, 1).reshape(batch, a, d, b).transpose(-1, -2).reshape(batch, pattern.rows)
 
 
-def _bmm_last(x: Tensor, blocks: Tensor, pattern: Pattern) -> Tensor:
+def _multiply_batch_last(x: Tensor, blocks: Tensor, pattern: Pattern) -> Tensor:
     a, b, c, d = pattern.shape
     batch = x.shape[1]
     columns = x.view(a, c, d, batch).transpose(1, 2).reshape(a * d, c, batch)
@@ -157,7 +157,7 @@ def _bmm_last(x: Tensor, blocks: Tensor, pattern: Pattern) -> Tensor:
 _DRAWN: dict[tuple[torch.dtype, str], Tensor] = {}
 
 
-def _normal(count: int, dtype: torch.dtype, device: str) -> Tensor:
+def _draw_normal(count: int, dtype: torch.dtype, device: str) -> Tensor:
     """So many normal numbers, of those drawn before where they are enough."""
     if (dtype, device) not in _DRAWN or len(_DRAWN[dtype, device]) < count:
         _DRAWN.pop((dtype, device), None)
@@ -168,7 +168,7 @@ def _normal(count: int, dtype: torch.dtype, device: str) -> Tensor:
 
 
 @lru_cache(maxsize=8)
-def _rate(dtype: str, device: str) -> float:
+def _measure_rate(dtype: str, device: str) -> float:
     """Additions and multiplications a second of dense products, with some headroom."""
     size = SQUARE["cuda" if device.startswith("cuda") else "cpu"]
     square = torch.randn(size, size, device=device).to(getattr(torch, dtype))
@@ -178,7 +178,7 @@ def _rate(dtype: str, device: str) -> float:
 # -- rows as lines of text ---------------------------------------------------------------------------------------------
 
 
-def to_line(row: Row) -> str:
+def write_line(row: Row) -> str:
     """A row in one line; "dense>" has the time that its multiplications take at least."""
     pattern = "({},{},{},{})".format(*row["pattern"].shape)
     error = "" if row["error"] is None else f" error={row['error']:.2g}"
@@ -187,7 +187,7 @@ def to_line(row: Row) -> str:
 
 
 def from_line(line: str) -> Row:
-    """What `to_line` wrote, with the digits that it kept.
+    """What `write_line` wrote, with the digits that it kept.
 
     Example:
         >>> from_line("(1,48,48,2) float32 batch_first bmm ms: bmm=0.1 einsum=0.2 dense>0.3")["ms"]

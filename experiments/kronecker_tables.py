@@ -44,34 +44,34 @@ FIRST, MEDIAN, THIRD = "first quartile", "median", "third quartile"
 # -- what rows say -----------------------------------------------------------------------------------------------------
 
 
-def summary(rows: Sequence[Row]) -> dict[str, Any]:
+def summarise(rows: Sequence[Row]) -> dict[str, Any]:
     """Shares and factors as Tables 5.3 and 5.4 have them, for each dtype; and what there is to know of errors."""
     by_dtype: dict[str, Any] = {}
     for dtype in dict.fromkeys(row["dtype"] for row in rows):
-        layouts = {layout: _times(rows, dtype, (layout,)) for layout in LAYOUTS}
-        whole = _times(rows, dtype, LAYOUTS)
+        layouts = {layout: _select_times(rows, dtype, (layout,)) for layout in LAYOUTS}
+        whole = _select_times(rows, dtype, LAYOUTS)
         own = [row for row in rows if row["dtype"] == dtype]
         by_dtype[dtype] = {
             "patterns": len(whole),
             "table 5.3": {
-                BEST: _compared(whole, (KERNEL, BMM, EINSUM), (DENSE,)),
-                OF_BMM: _compared(whole, (BMM,), (EINSUM, DENSE)),
-                OF_KERNEL: _compared(whole, (KERNEL,), PEERS),
+                BEST: _compare(whole, (KERNEL, BMM, EINSUM), (DENSE,)),
+                OF_BMM: _compare(whole, (BMM,), (EINSUM, DENSE)),
+                OF_KERNEL: _compare(whole, (KERNEL,), PEERS),
             },
-            "table 5.4": {layout: _compared(times, (KERNEL,), PEERS) for layout, times in layouts.items()},
-            "chosen": {layout: _choice(own, layout) for layout in LAYOUTS},
+            "table 5.4": {layout: _compare(times, (KERNEL,), PEERS) for layout, times in layouts.items()},
+            "chosen": {layout: _summarise_choice(own, layout) for layout in LAYOUTS},
             "largest error of a kernel": max((row["error"] for row in own if row["error"] is not None), default=None),
             "wrong": [str(row["pattern"]) for row in own if row["error"] is not None and not row["error"] <= RIGHT],
         }
     return {"by dtype": by_dtype}
 
 
-def _times(rows: Sequence[Row], dtype: str, layouts: Sequence[str]) -> dict[Pattern, dict[str, float]]:
+def _select_times(rows: Sequence[Row], dtype: str, layouts: Sequence[str]) -> dict[Pattern, dict[str, float]]:
     """Milliseconds of each way, the faster of these layouts; patterns that were measured in all of them."""
     found: dict[Pattern, dict[str, dict[str, float]]] = {}
     for row in rows:
         if row["dtype"] == dtype and row["layout"] in layouts:
-            found.setdefault(row["pattern"], {})[row["layout"]] = _with_kernel(row["ms"])
+            found.setdefault(row["pattern"], {})[row["layout"]] = _list_with_kernel(row["ms"])
     whole = {pattern: each for pattern, each in found.items() if len(each) == len(layouts)}
     return {
         pattern: {name: min(ms.get(name, math.inf) for ms in each.values()) for name in (*PEERS, KERNEL)}
@@ -79,7 +79,7 @@ def _times(rows: Sequence[Row], dtype: str, layouts: Sequence[str]) -> dict[Patt
     }
 
 
-def _with_kernel(ms: Mapping[str, float]) -> dict[str, float]:
+def _list_with_kernel(ms: Mapping[str, float]) -> dict[str, float]:
     """With the fastest of our kernels as one."""
     return {**ms, KERNEL: min((value for name, value in ms.items() if _is_kernel(name)), default=math.inf)}
 
@@ -88,7 +88,7 @@ def _is_kernel(name: str) -> bool:
     return name not in PEERS and name != CHOSEN
 
 
-def _compared(
+def _compare(
     times: Mapping[Pattern, Mapping[str, float]], ours: Sequence[str], others: Sequence[str]
 ) -> dict[str, Any]:
     """How often ours is faster than all others, by which factor then, and by which over all patterns."""
@@ -102,7 +102,7 @@ def _compared(
     }
 
 
-def _choice(rows: Sequence[Row], layout: str) -> dict[str, Any]:
+def _summarise_choice(rows: Sequence[Row], layout: str) -> dict[str, Any]:
     """What `multiply` chooses, and how much longer it takes than the fastest way that was measured."""
     own = [row for row in rows if row["layout"] == layout]
     ratios = [row["ms"].get(CHOSEN, row["ms"].get(row["chosen"], math.inf)) / min(row["ms"].values()) for row in own]
@@ -124,13 +124,13 @@ def show_multiply(figures: Figures) -> None:
     print(f" {figures['plan']['batch']}")
     for dtype, found in figures["by dtype"].items():
         print(f"\n{dtype}, {found['patterns']} of {figures['patterns']} patterns in both layouts")
-        print(_line("", ("ours", "the text's, A100", "over all patterns"), 24))
+        print(_format_line("", ("ours", "the text's, A100", "over all patterns"), 24))
         rows = {**found["table 5.3"]}
         rows |= {f"{OF_KERNEL}, {layout}": each for layout, each in found["table 5.4"].items()}
         for name, row in rows.items():
             share, factor = PRINTED.get(dtype, {}).get(name, (None, None))
-            paper = "—" if share is None else f"{share:.2f} ({_factor(factor)})"
-            print(_line(name, (_share(row), paper, _factor(row["median factor"])), 24))
+            paper = "—" if share is None else f"{share:.2f} ({_format_factor(factor)})"
+            print(_format_line(name, (_share(row), paper, _format_factor(row["median factor"])), 24))
         for layout, choice in found["chosen"].items():
             names = ", ".join(f"{name} {count}" for name, count in choice["backends"].items())
             within = "—" if choice["worst"] is None else f"{100 * choice['within 5 % of the fastest']:.0f} %"
@@ -149,7 +149,7 @@ def show_vit(figures: Figures) -> None:
     print("parentheses, in float32 on an A100")
     for dtype, rows in figures["by dtype"].items():
         names = [name for name in rows[0]["ms"] if name != FULLY_CONNECTED]
-        print(_line(f"\n{dtype}", ("dense, ms", *names), 16))
+        print(_format_line(f"\n{dtype}", ("dense, ms", *names), 16))
         for row in rows:
             printed = PRINTED_VIT.get(row["part"], {}) if dtype == "float32" else {}
             base = row["ms"][FULLY_CONNECTED]
@@ -158,7 +158,7 @@ def show_vit(figures: Figures) -> None:
                 paper = printed.get(name if name in (BMM, CHOSEN) else KERNEL)
                 cells.append(f"{row['ms'][name] / base:.2f}" + (f" ({paper:.2f})" if paper else ""))
             note = "" if row["part"] != TRAINING or dtype == "float32" else ", autocast"
-            print(_line(row["part"] + note, cells, 16))
+            print(_format_line(row["part"] + note, cells, 16))
 
 
 def show_energy(figures: Figures) -> None:
@@ -168,20 +168,20 @@ def show_energy(figures: Figures) -> None:
     print(f"\nEnergy by d(b + c)/(bc), joules; {figures['reason']}. The text's, on a V100: the kernel takes less in")
     print("72 % of the patterns, and 0.85 times as much as the least of the others in the median.")
     names = list(dict.fromkeys(name for row in figures["rows"] for name in row["joules"]))
-    print(_line("", ("d(b+c)/bc", *names, "kernel/others"), 16))
-    ratios = energy_ratios(figures)
+    print(_format_line("", ("d(b+c)/bc", *names, "kernel/others"), 16))
+    ratios = compute_energy_ratios(figures)
     for row, (x, ratio) in zip(figures["rows"], ratios, strict=True):
         pattern = Pattern(*row["pattern"])
         joules = [f"{row['joules'][name]:.4g}" if name in row["joules"] else "—" for name in names]
         cells = [f"{x:.4f}", *joules, f"{ratio:.2f}" if math.isfinite(ratio) else "—"]
-        print(_line(str(pattern), cells, 16))
+        print(_format_line(str(pattern), cells, 16))
     known = [ratio for _, ratio in ratios if math.isfinite(ratio)]
     if known:
         less = sum(ratio < 1 for ratio in known) / len(known)
         print(f"less in {100 * less:.0f} % of {len(known)} patterns; in the median {statistics.median(known):.2f} ×")
 
 
-def energy_ratios(figures: Figures) -> list[tuple[float, float]]:
+def compute_energy_ratios(figures: Figures) -> list[tuple[float, float]]:
     """For each pattern d(b + c)/(bc), and the kernel's joules over the least of the others'; else nan."""
     found = []
     for row in figures["rows"]:
@@ -194,14 +194,14 @@ def energy_ratios(figures: Figures) -> list[tuple[float, float]]:
 def _share(row: Figures) -> str:
     if row["share"] is None:
         return "—"
-    return f"{100 * row['share']:.2f} ({_factor(row['median factor where faster'])})"
+    return f"{100 * row['share']:.2f} ({_format_factor(row['median factor where faster'])})"
 
 
-def _factor(factor: float | None) -> str:
+def _format_factor(factor: float | None) -> str:
     return "—" if factor is None or not math.isfinite(factor) or factor == 0 else f"×{factor:.2f}"
 
 
-def _line(name: str, cells: Any, width: int) -> str:
+def _format_line(name: str, cells: Any, width: int) -> str:
     return f"{name:50}" + "".join(f"{cell!s:>{width}}" for cell in cells)
 
 
@@ -211,27 +211,27 @@ SHOWN: dict[str, Callable[[Figures], None]] = {VIT: show_vit, ENERGY: show_energ
 # -- pictures ----------------------------------------------------------------------------------------------------------
 
 
-def panels(part: str, figures: Figures) -> list[Panel]:
+def make_panels(part: str, figures: Figures) -> list[Panel]:
     """Figure 5.8 for each dtype, how much faster the kernel is by (b + c)/(bc); figure 5.9, energy by d(b + c)/(bc)."""
     if part == ENERGY:
-        points = sorted((x, y) for x, y in energy_ratios(figures) if math.isfinite(y))
+        points = sorted((x, y) for x, y in compute_energy_ratios(figures) if math.isfinite(y))
         curve = {"kernel over the least of the others": points}
         return [Panel(curve, "d(b + c)/(bc)", "energy", points=True, logarithmic=True)] if points else []
     rows = [from_line(line) for line in figures["rows"]] if part == MULTIPLY else []
     found = []
     for dtype in dict.fromkeys(row["dtype"] for row in rows):
         factors: list[tuple[float, float]] = []
-        for pattern, ms in _times(rows, dtype, LAYOUTS).items():
+        for pattern, ms in _select_times(rows, dtype, LAYOUTS).items():
             if math.isfinite(ms[KERNEL]):
                 factors.append((pattern.time_ratio, min(ms[BMM], ms[EINSUM]) / ms[KERNEL]))
-        curves = quartiles(factors)
+        curves = compute_quartiles(factors)
         if curves[MEDIAN]:
             xlabel, ylabel = "(b + c)/(bc)", "times faster than bmm and einsum"
             found.append(Panel(curves, xlabel, ylabel, dtype, (FIRST, THIRD), logarithmic=True, points=True))
     return found
 
 
-def quartiles(points: Sequence[tuple[float, float]]) -> dict[str, list[tuple[float, float]]]:
+def compute_quartiles(points: Sequence[tuple[float, float]]) -> dict[str, list[tuple[float, float]]]:
     """Quartiles of y for each x."""
     curves: dict[str, list[tuple[float, float]]] = {FIRST: [], MEDIAN: [], THIRD: []}
     for x, group in groupby(sorted(points), key=lambda point: point[0]):

@@ -74,7 +74,7 @@ def patterns_of(rows: int, columns: int) -> tuple[Pattern, ...] | None:
     return {(WIDTH, WIDTH): SQUARE, (4 * WIDTH, WIDTH): UP, (WIDTH, 4 * WIDTH): DOWN}.get((rows, columns))
 
 
-def sparse_vit(dense: VisionTransformer, seed: int = 0) -> VisionTransformer:
+def make_sparse_vit(dense: VisionTransformer, seed: int = 0) -> VisionTransformer:
     """A copy with products in the place of linear layers, drawn from scratch."""
     separate = copy.deepcopy(dense)
     for block in separate.blocks:
@@ -93,7 +93,7 @@ def set_backend(model: VisionTransformer, backend: str | None) -> VisionTransfor
     return model
 
 
-def parts_of(model: VisionTransformer) -> dict[str, nn.Module]:
+def find_parts(model: VisionTransformer) -> dict[str, nn.Module]:
     """The rows of the table: modules of the first block, and the whole."""
     block = model.blocks[0]
     assert isinstance(block, Block)
@@ -104,7 +104,7 @@ def parts_of(model: VisionTransformer) -> dict[str, nn.Module]:
     return {name: modules[name] for name in PARTS}
 
 
-def measured_parts(
+def measure_parts(
     ways: dict[str, str | None], images: int, device: str, dtype: torch.dtype, seconds: float, depth: int | None = None
 ) -> Iterator[Row]:
     """Milliseconds of each part, dense and with each way to multiply: in inference, then a step of training.
@@ -117,31 +117,31 @@ def measured_parts(
         seconds: for each row, about.
         depth: blocks of the network, for a shorter run; 12 by default.
     """
-    inputs = _inputs(images, device, dtype)
-    networks = {name: network.to(dtype).eval() for name, network in _networks(ways, depth, device).items()}
+    inputs = _draw_inputs(images, device, dtype)
+    networks = {name: network.to(dtype).eval() for name, network in _make_networks(ways, depth, device).items()}
     for part in PARTS:
-        tasks = {name: partial(parts_of(network)[part], inputs[part]) for name, network in networks.items()}
+        tasks = {name: partial(find_parts(network)[part], inputs[part]) for name, network in networks.items()}
         with torch.inference_mode():
             times = time_in_turns(tasks, device, seconds)
-        yield {"part": part, "ms": _milliseconds(times)}
+        yield {"part": part, "ms": _convert_to_milliseconds(times)}
     del networks, tasks
     x, labels = inputs[WHOLE].float(), torch.zeros(images, dtype=torch.long, device=device)
-    steps = {name: _step(network, x, labels, dtype) for name, network in _networks(ways, depth, device).items()}
-    yield {"part": TRAINING, "ms": _milliseconds(time_in_turns(steps, device, seconds))}
+    steps = {name: _step(network, x, labels, dtype) for name, network in _make_networks(ways, depth, device).items()}
+    yield {"part": TRAINING, "ms": _convert_to_milliseconds(time_in_turns(steps, device, seconds))}
 
 
-def _networks(ways: dict[str, str | None], depth: int | None, device: str) -> dict[str, VisionTransformer]:
+def _make_networks(ways: dict[str, str | None], depth: int | None, device: str) -> dict[str, VisionTransformer]:
     """The dense network, and one with products for each way to multiply."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         dense = vit_s16()
     if depth is not None:
         dense.blocks = nn.Sequential(*list(dense.blocks)[:depth])
-    networks = {DENSE: dense, **{name: set_backend(sparse_vit(dense), way) for name, way in ways.items()}}
+    networks = {DENSE: dense, **{name: set_backend(make_sparse_vit(dense), way) for name, way in ways.items()}}
     return {name: network.to(device) for name, network in networks.items()}
 
 
-def _inputs(images: int, device: str, dtype: torch.dtype) -> dict[str, Tensor]:
+def _draw_inputs(images: int, device: str, dtype: torch.dtype) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randn(images, TOKENS + 1, WIDTH, generator=generator).to(device, dtype)
     pixels = torch.randn(images, 3, IMAGE, IMAGE, generator=generator).to(device, dtype)
@@ -163,11 +163,11 @@ def _step(model: nn.Module, x: Tensor, labels: Tensor, dtype: torch.dtype) -> Ca
     return run
 
 
-def _milliseconds(seconds: dict[str, float]) -> dict[str, float]:
+def _convert_to_milliseconds(seconds: dict[str, float]) -> dict[str, float]:
     return {name: 1e3 * value for name, value in seconds.items()}
 
 
-def weights_of(model: nn.Module) -> int:
+def find_weights(model: nn.Module) -> int:
     """Parameters of all linear layers and products."""
     layers = [module for module in model.modules() if isinstance(module, (nn.Linear, KroneckerLinear))]
     return sum(parameter.numel() for layer in layers for parameter in layer.parameters())

@@ -35,9 +35,9 @@ from torch import Tensor
 
 from experiments import l1inf_cifar, l1inf_comparison, l1inf_folds
 from experiments.command_line import Parser
-from experiments.l1inf_cifar import cifar
-from experiments.l1inf_comparison import OURS, comparison
-from experiments.l1inf_folds import folds
+from experiments.l1inf_cifar import run_cifar
+from experiments.l1inf_comparison import OURS, run_comparison
+from experiments.l1inf_folds import run_folds
 from experiments.l1inf_synthetic import (
     FULL_CLASSIFICATION,
     FULL_COLUMNS,
@@ -45,10 +45,10 @@ from experiments.l1inf_synthetic import (
     SHORT_CLASSIFICATION,
     SHORT_COLUMNS,
     SHORT_REGRESSION,
-    classification,
-    columns,
-    fresh,
-    regression,
+    run_classification,
+    run_columns,
+    run_fresh,
+    run_regression,
 )
 from experiments.record import keep
 from tamis.artifact import replace_file
@@ -97,26 +97,26 @@ def run(part: str, full: bool, device: str, target: Path | None = None) -> dict[
     """The figures of one part; with a target, they and a picture are stored beside it."""
     if part == "cifar":
         plan = l1inf_cifar.FULL if full else l1inf_cifar.SHORT
-        return cifar(plan, device, lambda figures: _stored(target, part, figures))
+        return run_cifar(plan, device, lambda figures: _store(target, part, figures))
     if part == "columns":
-        figures, pictures = columns(FULL_COLUMNS if full else SHORT_COLUMNS, device)
+        figures, pictures = run_columns(FULL_COLUMNS if full else SHORT_COLUMNS, device)
         if target is not None:
             _draw_columns(pictures, Path(f"{target}_columns.png"))
     elif part == "regression":
-        figures = regression(FULL_REGRESSION if full else SHORT_REGRESSION, device)
+        figures = run_regression(FULL_REGRESSION if full else SHORT_REGRESSION, device)
     elif part == "classification":
-        figures = classification(FULL_CLASSIFICATION if full else SHORT_CLASSIFICATION, device)
+        figures = run_classification(FULL_CLASSIFICATION if full else SHORT_CLASSIFICATION, device)
     elif part == "fresh":
-        figures = fresh(FULL_CLASSIFICATION if full else SHORT_CLASSIFICATION, device)
+        figures = run_fresh(FULL_CLASSIFICATION if full else SHORT_CLASSIFICATION, device)
     elif part == "regularizers":
-        figures = comparison(l1inf_comparison.FULL if full else l1inf_comparison.SHORT, device)
+        figures = run_comparison(l1inf_comparison.FULL if full else l1inf_comparison.SHORT, device)
     else:
-        figures = folds(l1inf_folds.FULL if full else l1inf_folds.SHORT, device)
-    _stored(target, part, figures)
+        figures = run_folds(l1inf_folds.FULL if full else l1inf_folds.SHORT, device)
+    _store(target, part, figures)
     return figures
 
 
-def _stored(target: Path | None, part: str, figures: Figures) -> None:
+def _store(target: Path | None, part: str, figures: Figures) -> None:
     if target is not None:
         keep(target.with_suffix(".json"), part, figures, PARTS)
 
@@ -148,9 +148,9 @@ def show_regression(figures: Figures) -> None:
     print(f"\nRegression, {plan['train']} samples × {plan['widths'][0]} inputs, {plan['widths'][1]} units: half the")
     print(f"squared error; a constant guess has {figures['guess']:.3f}. The paper has a picture and no numbers: the")
     print("gap falls and the network becomes sparser as c falls.")
-    print(_line("c", ("train", "test", "gap", "zeros")))
+    print(_format_line("c", ("train", "test", "gap", "zeros")))
     for row in figures["rows"]:
-        print(_line(_c(row["c"]), (*_losses(row), _per_cent(row["zeros"]))))
+        print(_format_line(_format_c(row["c"]), (*_format_losses(row), _format_per_cent(row["zeros"]))))
 
 
 def show_classification(figures: Figures) -> None:
@@ -158,33 +158,41 @@ def show_classification(figures: Figures) -> None:
     plan = figures["plan"]
     cs, depths, sizes = plan["cs"], [tuple(depth) for depth in plan["depths"]], plan["sizes"]
     print("\nClassification: generalization error / accuracy, %, and in parentheses the paper's;")
-    print(f"means of {plan['draws']} draws. The larger class has {_per_cent(figures['majority'])}.")
+    print(f"means of {plan['draws']} draws. The larger class has {_format_per_cent(figures['majority'])}.")
     print(f"\nDepth, {sizes[0]} samples")
-    print(_line("c", ("-".join(map(str, (*depth, 2))) for depth in depths), 28))
+    print(_format_line("c", ("-".join(map(str, (*depth, 2))) for depth in depths), 28))
     for c in cs:
-        cells = [_beside(rows[depth, sizes[0], c], printed(PAPER_BY_DEPTH, PAPER_DEPTHS, c, depth)) for depth in depths]
-        print(_line(_c(c), cells, 28))
+        cells = [
+            _format_beside(rows[depth, sizes[0], c], quote_paper(PAPER_BY_DEPTH, PAPER_DEPTHS, c, depth))
+            for depth in depths
+        ]
+        print(_format_line(_format_c(c), cells, 28))
     middle = depths[1]
     print(f"\nSize of the sample, {'-'.join(map(str, (*middle, 2)))}")
-    print(_line("c", sizes, 28))
+    print(_format_line("c", sizes, 28))
     for c in cs:
-        cells = [_beside(rows[middle, size, c], printed(PAPER_BY_SIZE, PAPER_SIZES, c, size)) for size in sizes]
-        print(_line(_c(c), cells, 28))
-    print("\nzeros: " + ", ".join(f"c = {_c(c)} {_per_cent(rows[middle, sizes[0], c]['zeros'])}" for c in cs))
+        cells = [
+            _format_beside(rows[middle, size, c], quote_paper(PAPER_BY_SIZE, PAPER_SIZES, c, size)) for size in sizes
+        ]
+        print(_format_line(_format_c(c), cells, 28))
+    print(
+        "\nzeros: "
+        + ", ".join(f"c = {_format_c(c)} {_format_per_cent(rows[middle, sizes[0], c]['zeros'])}" for c in cs)
+    )
     if figures["controls"]:
         print("where the output's step is not lessened with c, the gap is not c's doing:")
-        print(", ".join(f"c = {_c(row['c'])} {_beside(row, None)}" for row in figures["controls"]))
+        print(", ".join(f"c = {_format_c(row['c'])} {_format_beside(row, None)}" for row in figures["controls"]))
 
 
 def show_fresh(figures: Figures) -> None:
     print("\nClassification, 100-50-20-2, 500 samples, by draws that had no part in the choice of the recipe")
-    print(_line("c", ("gap/accuracy, %", "zeros"), 28))
+    print(_format_line("c", ("gap/accuracy, %", "zeros"), 28))
     for row in figures["rows"]:
-        paper = printed(PAPER_BY_DEPTH, PAPER_DEPTHS, row["c"], tuple(row["hidden"]))
-        print(_line(_c(row["c"]), (_beside(row, paper), _per_cent(row["zeros"])), 28))
+        paper = quote_paper(PAPER_BY_DEPTH, PAPER_DEPTHS, row["c"], tuple(row["hidden"]))
+        print(_format_line(_format_c(row["c"]), (_format_beside(row, paper), _format_per_cent(row["zeros"])), 28))
 
 
-def printed(table: Printed, titles: Iterable[object], c: float | None, title: object) -> tuple[float, float] | None:
+def quote_paper(table: Printed, titles: Iterable[object], c: float | None, title: object) -> tuple[float, float] | None:
     """What the paper's table has there; None for what it has not."""
     titles = list(titles)
     return table[c][titles.index(title)] if c in table and title in titles else None
@@ -192,11 +200,11 @@ def printed(table: Printed, titles: Iterable[object], c: float | None, title: ob
 
 def show_regularizers(figures: Figures) -> None:
     print("\nTest accuracy by regularizer, %, and in parentheses the paper's; zeros in hidden weights")
-    print(_line("", ("synthetic", "MNIST", "zeros", "zeros"), 18))
+    print(_format_line("", ("synthetic", "MNIST", "zeros", "zeros"), 18))
     for row in figures["rows"]:
         paper = PAPER_REGULARIZERS[row["regularizer"]]
         cells = [f"{100 * row[name]:.2f} ({wanted:.2f})" for name, wanted in zip(SETS, paper, strict=True)]
-        print(_line(row["regularizer"], [*cells, *(_per_cent(row["zeros"][n]) for n in SETS)], 18))
+        print(_format_line(row["regularizer"], [*cells, *(_format_per_cent(row["zeros"][n]) for n in SETS)], 18))
 
 
 def show_folds(figures: Figures) -> None:
@@ -204,16 +212,20 @@ def show_folds(figures: Figures) -> None:
     for name, score in (("classification", "accuracy"), ("regression", "minus the loss")):
         found = figures[name]
         print(f"{name}, mean {score}; chosen: c = {found['c']:g}")
-        print(_line("c", (f"{row['c']:g}" for row in found["rows"])))
-        print(_line(score, (f"{row['mean']:.4f}" for row in found["rows"])))
+        print(_format_line("c", (f"{row['c']:g}" for row in found["rows"])))
+        print(_format_line(score, (f"{row['mean']:.4f}" for row in found["rows"])))
 
 
 def show_columns(figures: Figures) -> None:
     print("\nThe first layer: what share of the units' norms belongs to the four inputs that matter, by influence.")
     print("The paper has a picture and no numbers: under c, only these four are dense.")
     for network in figures["networks"]:
-        share = _per_cent(network["share of the inputs that matter"])
-        print(_line(_c(network["c"]), (share, f"{network['units without influence']} units without influence"), 30))
+        share = _format_per_cent(network["share of the inputs that matter"])
+        print(
+            _format_line(
+                _format_c(network["c"]), (share, f"{network['units without influence']} units without influence"), 30
+            )
+        )
 
 
 def show_cifar(figures: Figures) -> None:
@@ -221,32 +233,36 @@ def show_cifar(figures: Figures) -> None:
     print(f"\nCIFAR-10, VGG-16 with two wide convolutions, {plan['epochs']} epochs. The paper has pictures and no")
     print("numbers: sparser as c falls, the gap larger for large c; large kernels do as well as 3, and 9 does better.")
     print("non-zeros: of a kernel × kernel slice of a filter, on average.")
-    print(_line("kernel, c", ("train", "test", "gap", "accuracy", "zeros", "non-zeros")))
+    print(_format_line("kernel, c", ("train", "test", "gap", "accuracy", "zeros", "non-zeros")))
     for row in figures["rows"]:
-        accuracies = (_per_cent(row["test accuracy"]), _per_cent(row["zeros"]), f"{row['non-zeros per channel']:.2f}")
-        print(_line(f"{row['kernel']}, {_c(row['c'])}", (*_losses(row), *accuracies)))
+        accuracies = (
+            _format_per_cent(row["test accuracy"]),
+            _format_per_cent(row["zeros"]),
+            f"{row['non-zeros per channel']:.2f}",
+        )
+        print(_format_line(f"{row['kernel']}, {_format_c(row['c'])}", (*_format_losses(row), *accuracies)))
     if figures["left out"]:
         print(f"left out for lack of time: {len(figures['left out'])} networks")
 
 
-def _losses(row: Figures) -> tuple[str, ...]:
+def _format_losses(row: Figures) -> tuple[str, ...]:
     return tuple(f"{row[name]:.3f}" for name in ("train loss", "test loss", "gap"))
 
 
-def _beside(row: Figures, paper: tuple[float, float] | None) -> str:
+def _format_beside(row: Figures, paper: tuple[float, float] | None) -> str:
     ours = f"{row['gap']:.3f}/{100 * row['test accuracy']:.2f}"
     return ours + (f" ({paper[0]:.3f}/{paper[1]:.2f})" if paper else "")
 
 
-def _c(c: float | None) -> str:
+def _format_c(c: float | None) -> str:
     return "∞" if c is None else f"{c:g}"
 
 
-def _per_cent(fraction: float) -> str:
+def _format_per_cent(fraction: float) -> str:
     return f"{100 * fraction:.1f}%"
 
 
-def _line(name: str, cells: Iterable[object], width: int = 12) -> str:
+def _format_line(name: str, cells: Iterable[object], width: int = 12) -> str:
     return f"{name:14}" + "".join(f"{cell!s:>{width}}" for cell in cells)
 
 

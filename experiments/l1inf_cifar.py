@@ -111,7 +111,7 @@ class WideVGG16(nn.Module):
         return self.rest(self.norm2(self.conv2(values)).relu())
 
 
-def cifar(plan: CifarPlan, device: str, keep: Store = lambda figures: None) -> dict[str, Any]:
+def run_cifar(plan: CifarPlan, device: str, keep: Store = lambda figures: None) -> dict[str, Any]:
     """A row for each kernel and c: losses and accuracies in training and test, zeros, and non-zeros per channel.
 
     Args:
@@ -129,12 +129,12 @@ def cifar(plan: CifarPlan, device: str, keep: Store = lambda figures: None) -> d
             if start - began > plan.seconds:
                 figures["left out"].append({"kernel": kernel, "c": c})
                 continue
-            model = trained(plan, kernel, c, data)
+            model = train_network(plan, kernel, c, data)
             figures["rows"].append(
                 {
                     "kernel": kernel,
                     "c": c,
-                    **figures_of(model, data[: plan.measured], test, plan.batch),
+                    **measure_figures(model, data[: plan.measured], test, plan.batch),
                     "seconds": round(time.perf_counter() - start, 1),
                 }
             )
@@ -143,7 +143,7 @@ def cifar(plan: CifarPlan, device: str, keep: Store = lambda figures: None) -> d
     return figures
 
 
-def trained(plan: CifarPlan, kernel: int, c: float | None, data: Data) -> WideVGG16:
+def train_network(plan: CifarPlan, kernel: int, c: float | None, data: Data) -> WideVGG16:
     """A network trained by SGD with momentum, whose step rises and falls over all epochs; batches are full ones."""
     device = data.inputs.device
     torch.manual_seed(0)
@@ -180,14 +180,14 @@ def trained(plan: CifarPlan, kernel: int, c: float | None, data: Data) -> WideVG
     return model.eval()
 
 
-def figures_of(model: WideVGG16, train: Data, test: Data, batch: int) -> dict[str, float]:
+def measure_figures(model: WideVGG16, train: Data, test: Data, batch: int) -> dict[str, float]:
     """Losses and accuracies, their gap, and zeros of the two wide convolutions.
 
     A channel is one kernel × kernel slice of a filter: there are outputs × inputs of them.
     """
     found: dict[str, float] = {}
     for name, data in (("train", train), ("test", test)):
-        found[f"{name} loss"], found[f"{name} accuracy"] = _evaluated(model, data, batch)
+        found[f"{name} loss"], found[f"{name} accuracy"] = _evaluate(model, data, batch)
     weights = [model.conv1.weight, model.conv2.weight]
     kept = sum(int((weight != 0).sum()) for weight in weights)
     return {
@@ -199,7 +199,7 @@ def figures_of(model: WideVGG16, train: Data, test: Data, batch: int) -> dict[st
 
 
 @torch.no_grad()
-def _evaluated(model: nn.Module, data: Data, batch: int) -> tuple[float, float]:
+def _evaluate(model: nn.Module, data: Data, batch: int) -> tuple[float, float]:
     device = data.inputs.device
     losses, right = 0.0, 0
     for places in torch.arange(len(data), device=device).split(batch):

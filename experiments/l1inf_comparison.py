@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import Adam, Optimizer
 
-from experiments.bounds_l1inf import classified_samples
-from experiments.bounds_training import Batches, fit, outputs_of, perceptron
+from experiments.bounds_l1inf import draw_classified_samples
+from experiments.bounds_training import Batches, compute_outputs, fit, make_perceptron
 from experiments.l1inf_stack import Recipe, Regularizer
-from experiments.l1inf_synthetic import INPUTS, Draws, Widths, trained
+from experiments.l1inf_synthetic import INPUTS, Draws, Widths, train_networks
 from tamis.l1inf import L1Inf, statistics
 from tamis.progress import reporting
 from tamis.training import load_data
@@ -27,7 +27,7 @@ PENALTIES = (0.1, 0.01, 0.001, 0.0001)
 OURS = "our approach"
 
 
-def regularizers(c: float) -> dict[str, Regularizer]:
+def make_regularizers(c: float) -> dict[str, Regularizer]:
     """Those of the paper's table, by name; ours is the last."""
     return {
         "none": Regularizer(),
@@ -63,18 +63,18 @@ SHORT = ComparisonPlan(
 )
 
 
-def comparison(plan: ComparisonPlan, device: str) -> dict[str, Any]:
+def run_comparison(plan: ComparisonPlan, device: str) -> dict[str, Any]:
     """Test accuracies by regularizer, on both data sets, and how many weights are zero."""
-    draws = Draws.of(classified_samples, plan.draws, plan.train, plan.test, device)
+    draws = Draws.of(draw_classified_samples, plan.draws, plan.train, plan.test, device)
     images = tuple(load_data(spec).to(device) for spec in (plan.images, plan.test_images))
     (inputs, labels), (test_inputs, test_labels) = ((data.normalised().flatten(1), data.labels) for data in images)
-    synthetic, on_images = regularizers(plan.synthetic_c), regularizers(plan.images_c)
+    synthetic, on_images = make_regularizers(plan.synthetic_c), make_regularizers(plan.images_c)
     rows: list[dict[str, Any]] = []
     with reporting(True, "regularizers", len(synthetic)) as report:
         for name in synthetic:
-            networks = trained((INPUTS, *plan.hidden, 2), draws, synthetic[name], plan.recipe)
-            model = trained_on_images(plan, on_images[name], inputs, labels)
-            right = outputs_of(model, test_inputs, 1000).argmax(1) == test_labels
+            networks = train_networks((INPUTS, *plan.hidden, 2), draws, synthetic[name], plan.recipe)
+            model = train_on_images(plan, on_images[name], inputs, labels)
+            right = compute_outputs(model, test_inputs, 1000).argmax(1) == test_labels
             rows.append(
                 {
                     "regularizer": name,
@@ -90,7 +90,7 @@ def comparison(plan: ComparisonPlan, device: str) -> dict[str, Any]:
     return {"plan": asdict(plan), "rows": rows}
 
 
-def trained_on_images(plan: ComparisonPlan, regularizer: Regularizer, inputs: Tensor, labels: Tensor) -> nn.Module:
+def train_on_images(plan: ComparisonPlan, regularizer: Regularizer, inputs: Tensor, labels: Tensor) -> nn.Module:
     """A perceptron trained by Adam, with a step of one size for all layers: here c is large, and signals do not shrink.
 
     Returns:
@@ -98,8 +98,8 @@ def trained_on_images(plan: ComparisonPlan, regularizer: Regularizer, inputs: Te
     """
     torch.manual_seed(0)
     classes = int(labels.max()) + 1
-    bare = perceptron((inputs.shape[1], *plan.images_hidden, classes)).to(inputs.device)
-    model = with_dropout(bare, regularizer.dropout)
+    bare = make_perceptron((inputs.shape[1], *plan.images_hidden, classes)).to(inputs.device)
+    model = add_dropout(bare, regularizer.dropout)
     weights = [layer.weight for layer in bare if isinstance(layer, nn.Linear)]
 
     def loss(outputs: Tensor, wanted: Tensor) -> Tensor:
@@ -117,7 +117,7 @@ def trained_on_images(plan: ComparisonPlan, regularizer: Regularizer, inputs: Te
     return bare
 
 
-def with_dropout(model: nn.Sequential, rate: float) -> nn.Module:
+def add_dropout(model: nn.Sequential, rate: float) -> nn.Module:
     """The same layers, sharing their weights, with dropout after every ReLU."""
     if not rate:
         return model

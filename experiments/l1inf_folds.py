@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments.bounds_l1inf import Draw, classified_samples
-from experiments.l1inf_stack import Recipe, Regularizer, Stack, Task, measured, train
-from experiments.l1inf_synthetic import INPUTS, RegressionPlan, Widths, linear_draw
+from experiments.bounds_l1inf import Draw, draw_classified_samples
+from experiments.l1inf_stack import Recipe, Regularizer, Stack, Task, measure, train
+from experiments.l1inf_synthetic import INPUTS, RegressionPlan, Widths, draw_linear
 from tamis.l1inf import select_c
 from tamis.l1inf.select_c import deal_folds
 
@@ -66,29 +66,29 @@ class FoldScores:
         rests = [every[torch.isin(every, part, invert=True)] for part in self.folds]
         stack = Stack(self.widths, [0] * len(self.folds), str(self.task.inputs.device))
         train(stack, self.task, rests, Regularizer(c), self.recipe)
-        found = [measured(stack, self.task, n, rests[n], part) for n, part in enumerate(self.folds)]
+        found = [measure(stack, self.task, n, rests[n], part) for n, part in enumerate(self.folds)]
         return [each["test accuracy"] if self.task.classifies else -each["test loss"] for each in found]
 
 
-def folds(plan: FoldsPlan, device: str) -> dict[str, Any]:
+def run_folds(plan: FoldsPlan, device: str) -> dict[str, Any]:
     """For both experiments, the scores of every c on every fold, their means, and the c that is chosen."""
     return {
         "plan": asdict(plan),
-        "classification": _selection(
-            classified_samples,
+        "classification": _select_c(
+            draw_classified_samples,
             (INPUTS, *plan.hidden, 2),
             plan.classification,
             plan,
             plan.classification_recipe,
             device,
         ),
-        "regression": _selection(
-            linear_draw, RegressionPlan().widths, plan.regression, plan, plan.regression_recipe, device
+        "regression": _select_c(
+            draw_linear, RegressionPlan().widths, plan.regression, plan, plan.regression_recipe, device
         ),
     }
 
 
-def _selection(
+def _select_c(
     draw: Draw, widths: Widths, candidates: Sequence[float], plan: FoldsPlan, recipe: Recipe, device: str
 ) -> dict[str, Any]:
     inputs, targets = draw(plan.samples, torch.Generator().manual_seed(0))

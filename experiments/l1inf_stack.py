@@ -34,7 +34,7 @@ from torch.nn.functional import cross_entropy, dropout
 from torch.optim import SGD, Adam, Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
-from experiments.bounds_training import perceptron
+from experiments.bounds_training import make_perceptron
 from tamis.errors import InvalidInput
 from tamis.l1inf.projection import project_
 
@@ -113,10 +113,10 @@ class Stack:
         models = []
         for seed in seeds:
             torch.manual_seed(seed)
-            models.append([layer for layer in perceptron(widths) if isinstance(layer, nn.Linear)])
+            models.append([layer for layer in make_perceptron(widths) if isinstance(layer, nn.Linear)])
         layers = list(zip(*models, strict=True))
-        self.weights = [_stacked([layer.weight for layer in same], device) for same in layers]
-        self.biases = [_stacked([layer.bias for layer in same], device) for same in layers]
+        self.weights = [_stack([layer.weight for layer in same], device) for same in layers]
+        self.biases = [_stack([layer.bias for layer in same], device) for same in layers]
 
     def __len__(self) -> int:
         return len(self.weights[0])
@@ -177,14 +177,14 @@ def train(
         for bias in stack.biases[:-1]:
             bias.data.zero_()
         stack.project(c)
-    optimizers = _optimizers(stack, c, recipe)
+    optimizers = _make_optimizers(stack, c, recipe)
     schedules = [CosineAnnealingLR(each, recipe.steps) for each in optimizers]
-    draw = _draws(samples, recipe.batch, seed, task.inputs.device)
+    draw = _make_draws(samples, recipe.batch, seed, task.inputs.device)
     torch.manual_seed(seed)
     for _ in range(recipe.steps):
         places = draw()
         loss = task.losses(stack(task.inputs[places], regularizer.dropout), places).mean(1).sum()
-        (loss + _penalty(stack, regularizer)).backward()
+        (loss + _compute_penalty(stack, regularizer)).backward()
         if c is not None:
             _normalise([*stack.weights[:-1], *stack.biases[:-1]])
         for optimizer, schedule in zip(optimizers, schedules, strict=True):
@@ -197,7 +197,7 @@ def train(
         stack.project(c * LAST_RADIUS)
 
 
-def _optimizers(stack: Stack, c: float | None, recipe: Recipe) -> list[Optimizer]:
+def _make_optimizers(stack: Stack, c: float | None, recipe: Recipe) -> list[Optimizer]:
     if c is None:
         return [Adam([*stack.weights, *stack.biases], lr=recipe.free)]
     hidden = []
@@ -211,7 +211,7 @@ def _optimizers(stack: Stack, c: float | None, recipe: Recipe) -> list[Optimizer
     return [SGD(hidden, momentum=recipe.momentum), Adam(output, eps=1e-20)]  # the weights' gradients shrink like c^k
 
 
-def _draws(samples: Sequence[Tensor], batch: int, seed: int, device: torch.device) -> Callable[[], Tensor]:
+def _make_draws(samples: Sequence[Tensor], batch: int, seed: int, device: torch.device) -> Callable[[], Tensor]:
     """A function that draws a batch of places for each network, (networks, batch)."""
     generator = torch.Generator().manual_seed(seed)
     counts = torch.tensor([len(places) for places in samples])[:, None]
@@ -224,7 +224,7 @@ def _draws(samples: Sequence[Tensor], batch: int, seed: int, device: torch.devic
     return draw
 
 
-def _penalty(stack: Stack, regularizer: Regularizer) -> Tensor | float:
+def _compute_penalty(stack: Stack, regularizer: Regularizer) -> Tensor | float:
     penalty: Tensor | float = 0.0
     for weight in stack.weights:
         if regularizer.l1:
@@ -242,12 +242,12 @@ def _normalise(parameters: Sequence[Tensor]) -> None:
         parameter.grad.div_(norms.view(-1, *[1] * (parameter.dim() - 1)))
 
 
-def _stacked(tensors: Sequence[Tensor], device: str) -> Tensor:
+def _stack(tensors: Sequence[Tensor], device: str) -> Tensor:
     return torch.stack([tensor.detach() for tensor in tensors]).to(device).requires_grad_()
 
 
 @torch.no_grad()
-def measured(stack: Stack, task: Task, network: int, train_places: Tensor, test_places: Tensor) -> dict[str, float]:
+def measure(stack: Stack, task: Task, network: int, train_places: Tensor, test_places: Tensor) -> dict[str, float]:
     """One network's losses in training and test, their gap, and for classification the accuracies."""
     found: dict[str, float] = {}
     for name, places in (("train", train_places), ("test", test_places)):

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments.bounds_l1inf import Draw, classified_samples, linear_samples
-from experiments.l1inf_stack import Recipe, Regularizer, Stack, Task, measured, train
+from experiments.bounds_l1inf import Draw, draw_classified_samples, draw_linear_samples
+from experiments.l1inf_stack import Recipe, Regularizer, Stack, Task, measure, train
 from tamis.progress import reporting
 
 INPUTS = 500  # of classification
@@ -92,27 +92,27 @@ class Draws:
         )
 
 
-def linear_draw(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def draw_linear(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Samples of the regression, whose coefficients are those of the experiment on bounds."""
     beta = torch.empty(100).uniform_(0.15, 150, generator=torch.Generator().manual_seed(0))
-    return linear_samples(n, beta, generator)
+    return draw_linear_samples(n, beta, generator)
 
 
-def regression(plan: RegressionPlan, device: str) -> dict[str, Any]:
+def run_regression(plan: RegressionPlan, device: str) -> dict[str, Any]:
     """A row for each c: losses in training and test, their gap, and the share of zeros."""
-    draws = Draws.of(linear_draw, plan.draws, plan.train, plan.test, device)
+    draws = Draws.of(draw_linear, plan.draws, plan.train, plan.test, device)
     rows = []
     with reporting(True, "regression", len(plan.cs)) as report:
         for c in plan.cs:
-            rows.append({"c": c, **_means(trained(plan.widths, draws, Regularizer(c), plan.recipe))})
+            rows.append({"c": c, **_average(train_networks(plan.widths, draws, Regularizer(c), plan.recipe))})
             report(len(rows), c=c or math.inf, gap=rows[-1]["gap"])
     guess = sum(float(draws.task.targets[places].var(correction=0)) / 2 for places in draws.test) / plan.draws
     return {"plan": asdict(plan), "guess": guess, "rows": rows}
 
 
-def classification(plan: ClassificationPlan, device: str) -> dict[str, Any]:
+def run_classification(plan: ClassificationPlan, device: str) -> dict[str, Any]:
     """Rows of both tables, each with its hidden widths, size and c, and the controls."""
-    draws = Draws.of(classified_samples, plan.draws, max(plan.sizes), plan.test, device)
+    draws = Draws.of(draw_classified_samples, plan.draws, max(plan.sizes), plan.test, device)
     middle, smallest = plan.depths[1], plan.sizes[:1]
     settings: list[Setting] = [
         (depth, c, plan.sizes if depth == middle else smallest) for depth in plan.depths for c in plan.cs
@@ -124,42 +124,42 @@ def classification(plan: ClassificationPlan, device: str) -> dict[str, Any]:
     with reporting(True, "classification", len(settings) + len(controls)) as report:
         for kind, some, recipe in (("rows", settings, plan.recipe), ("controls", controls, unlessened)):
             for depth, c, sizes in some:
-                networks = trained((INPUTS, *depth, 2), draws, Regularizer(c), recipe, sizes)
+                networks = train_networks((INPUTS, *depth, 2), draws, Regularizer(c), recipe, sizes)
                 for number, size in enumerate(sizes):
                     same = networks[number * plan.draws : (number + 1) * plan.draws]
-                    found[kind].append({"hidden": list(depth), "size": size, "c": c, **_means(same)})
+                    found[kind].append({"hidden": list(depth), "size": size, "c": c, **_average(same)})
                 done += 1
                 report(done, c=c or math.inf, gap=found[kind][-1]["gap"])
     labels = torch.cat([draws.task.targets[places] for places in draws.test])
     return {"plan": asdict(plan), "majority": 0.5 + abs(float(labels.double().mean()) - 0.5), **found}
 
 
-def fresh(plan: ClassificationPlan, device: str) -> dict[str, Any]:
+def run_fresh(plan: ClassificationPlan, device: str) -> dict[str, Any]:
     """A column of the tables again, with draws that had no part in the choice of the recipe."""
-    draws = Draws.of(classified_samples, plan.draws, plan.sizes[0], plan.test, device, first=plan.draws)
+    draws = Draws.of(draw_classified_samples, plan.draws, plan.sizes[0], plan.test, device, first=plan.draws)
     hidden = plan.depths[1]
     rows: list[dict[str, Any]] = []
     with reporting(True, "fresh draws", len(plan.cs)) as report:
         for c in plan.cs:
-            networks = trained((INPUTS, *hidden, 2), draws, Regularizer(c), plan.recipe)
-            rows.append({"hidden": list(hidden), "size": plan.sizes[0], "c": c, **_means(networks)})
+            networks = train_networks((INPUTS, *hidden, 2), draws, Regularizer(c), plan.recipe)
+            rows.append({"hidden": list(hidden), "size": plan.sizes[0], "c": c, **_average(networks)})
             report(len(rows), c=c or math.inf, gap=rows[-1]["gap"])
     return {"plan": asdict(plan), "rows": rows}
 
 
-def trained(
+def train_networks(
     widths: Sequence[int], draws: Draws, regularizer: Regularizer, recipe: Recipe, sizes: Sequence[int] = ()
 ) -> list[dict[str, float]]:
     """For every size, and for every draw within it, the figures of a network trained on so many of its samples."""
-    stack, samples = trained_stack(widths, draws, regularizer, recipe, sizes)
+    stack, samples = train_stack_on_draws(widths, draws, regularizer, recipe, sizes)
     sparsity = stack.sparsity()
     return [
-        {**measured(stack, draws.task, number, places, draws.test[number % len(draws.test)]), "zeros": sparsity[number]}
+        {**measure(stack, draws.task, number, places, draws.test[number % len(draws.test)]), "zeros": sparsity[number]}
         for number, places in enumerate(samples)
     ]
 
 
-def trained_stack(
+def train_stack_on_draws(
     widths: Sequence[int], draws: Draws, regularizer: Regularizer, recipe: Recipe, sizes: Sequence[int] = ()
 ) -> tuple[Stack, list[Tensor]]:
     """The networks, and the places of the samples that each was trained on."""
@@ -170,7 +170,7 @@ def trained_stack(
     return stack, samples
 
 
-def _means(networks: Sequence[dict[str, float]]) -> dict[str, Any]:
+def _average(networks: Sequence[dict[str, float]]) -> dict[str, Any]:
     """The mean of every figure, and of the accuracy and the gap each network's."""
     means: dict[str, Any] = {name: sum(each[name] for each in networks) / len(networks) for name in networks[0]}
     return {**means, "gaps": [each["gap"] for each in networks]} | (
@@ -196,17 +196,17 @@ FULL_COLUMNS = ColumnsPlan()
 SHORT_COLUMNS = ColumnsPlan(recipe=Recipe(steps=500))
 
 
-def columns(plan: ColumnsPlan, device: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def run_columns(plan: ColumnsPlan, device: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """What of the first layer belongs to the inputs that matter, without and with c; and the weights to be drawn.
 
     Units without a way to the output, because of zeros in later layers, have not been trained and say nothing; each
     unit counts by its influence, Π_l |W_l| summed over the outputs.
     """
-    draws = Draws.of(classified_samples, 1, plan.train, 1, device)
+    draws = Draws.of(draw_classified_samples, 1, plan.train, 1, device)
     figures: dict[str, Any] = {"plan": asdict(plan), "networks": []}
     pictures = {}
     for c in (None, plan.c):
-        stack, _ = trained_stack((INPUTS, *plan.hidden, 2), draws, Regularizer(c), plan.recipe)
+        stack, _ = train_stack_on_draws((INPUTS, *plan.hidden, 2), draws, Regularizer(c), plan.recipe)
         first, *later = (weight[0].detach().cpu().abs() for weight in stack.weights)
         influence = torch.linalg.multi_dot(later[::-1]).sum(0)
         shares = first / first.sum(1, keepdim=True).clamp(min=1e-30)

@@ -129,17 +129,17 @@ PARTS = (*FULL, "growth", "moves", "spread", "xnor")
 def run(part: str, full: bool, device: str) -> Figures:
     """The figures of one part."""
     if part == "growth":
-        return growth(FULL_GROWTH if full else SHORT_GROWTH, device)
+        return run_growth(FULL_GROWTH if full else SHORT_GROWTH, device)
     if part == "moves":
-        return moves(FULL_MOVES if full else SHORT_MOVES, device)
+        return run_moves(FULL_MOVES if full else SHORT_MOVES, device)
     if part == "spread":
         return spread(FULL_SPREAD if full else SHORT_SPREAD, device)
     if part == "xnor":
-        return xnor(FULL_XNOR if full else SHORT_XNOR, device)
-    return learnt((FULL if full else SHORT)[part], device)
+        return run_xnor(FULL_XNOR if full else SHORT_XNOR, device)
+    return learn((FULL if full else SHORT)[part], device)
 
 
-def learnt(asked: RunSettings, device: str, name: str = "") -> Figures:
+def learn(asked: RunSettings, device: str, name: str = "") -> Figures:
     """A run, its account, and its curves; seconds are of a processor."""
     began = time.process_time()
     with reporting(True, name or asked.data, asked.rounds) as report:
@@ -151,22 +151,22 @@ def learnt(asked: RunSettings, device: str, name: str = "") -> Figures:
     return {**found, "curves": compute_curves(done, beside), "seconds": round(time.process_time() - began, 1)}
 
 
-def growth(plan: Growth, device: str) -> Figures:
+def run_growth(plan: Growth, device: str) -> Figures:
     """The regret against the network trained offline, and its bounds, by T and λ; means over seeds."""
     rows = []
     for rule in (FIXED, ROOT):
         for rounds in plan.rounds:
             lam = plan.lam if rule == FIXED else plan.root / math.sqrt(rounds)
             runs = [
-                learnt(
+                learn(
                     replace(plan.asked, rounds=rounds, lam=lam, seed=seed), device, f"T = {rounds}, {rule}, seed {seed}"
                 )
                 for seed in range(plan.seeds)
             ]
-            row = {"lambda": rule, "rounds": rounds, "lam": lam, **_means([regrets(each) for each in runs])}
+            row = {"lambda": rule, "rounds": rounds, "lam": lam, **_average([compute_regrets(each) for each in runs])}
             rows.append({**row, "architectures": [each["architecture trained offline"] for each in runs]})
     exponents = {
-        rule: {name: exponent([row for row in rows if row["lambda"] == rule], name) for name in REGRETS}
+        rule: {name: fit_exponent([row for row in rows if row["lambda"] == rule], name) for name in REGRETS}
         for rule in (FIXED, ROOT)
     }
     return {"plan": asdict(plan), "rows": rows, "exponents": exponents}
@@ -176,18 +176,18 @@ FIXED, ROOT = "λ fixed", "λ ∝ 1/√T"
 REGRETS = ("regret", "bound, least", "bound, shifted prior")
 
 
-def regrets(found: Mapping[str, Any]) -> dict[str, float]:
+def compute_regrets(found: Mapping[str, Any]) -> dict[str, float]:
     """What the learner lost, and what bounds say of it, less what the network trained offline lost."""
     expert = found["loss of the network trained offline"]
     values = (found["expected loss"], found["bounds"][LEAST_BOUND]["value"], found["bounds"][OFFLINE]["value"])
     return {name: value - expert for name, value in zip(REGRETS, values, strict=True)}
 
 
-def _means(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def _average(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: math.fsum(row[name] for row in rows) / len(rows) for name in rows[0]}
 
 
-def exponent(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:
+def fit_exponent(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:
     """The slope of log(value) by log(T), by least squares; None where a value is not above 0."""
     if not all(row[name] > 0 for row in rows) or len(rows) < 2:
         return None
@@ -198,16 +198,16 @@ def exponent(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:
     )
 
 
-def moves(plan: Moves, device: str) -> Figures:
+def run_moves(plan: Moves, device: str) -> Figures:
     """Loss, error and time by how many past rounds a move sees."""
     rows = []
     for subsample in plan.subsamples:
         runs = [
-            learnt(replace(plan.asked, subsample=subsample, seed=seed), device, f"subsample {subsample}, seed {seed}")
+            learn(replace(plan.asked, subsample=subsample, seed=seed), device, f"subsample {subsample}, seed {seed}")
             for seed in range(plan.seeds)
         ]
         names = ("expected loss", "loss of a uniform guess", "error of the averaged prediction", "seconds")
-        rows.append({"subsample": subsample, **_means([{name: each[name] for name in names} for each in runs])})
+        rows.append({"subsample": subsample, **_average([{name: each[name] for name in names} for each in runs])})
     return {"plan": asdict(plan), "rows": rows}
 
 
@@ -219,18 +219,18 @@ def spread(plans: Mapping[str, Spread], device: str) -> Figures:
         for part in plan.spreads:
             for seed in range(plan.seeds):
                 asked = replace(plan.asked, spread=part, seed=seed)
-                found = learnt(asked, device, f"{stream}, spread {part}, seed {seed}")
+                found = learn(asked, device, f"{stream}, spread {part}, seed {seed}")
                 rows.append({"stream": stream, "spread": part, "seed": seed, **{name: found[name] for name in names}})
     return {"plans": {stream: asdict(plan) for stream, plan in plans.items()}, "rows": rows}
 
 
-def xnor(plans: Mapping[str, Beside], device: str) -> Figures:
+def run_xnor(plans: Mapping[str, Beside], device: str) -> Figures:
     """XNOR networks beside real-valued ones, on each stream."""
     rows = {}
     for stream, plan in plans.items():
         for space in ("xnor", plan.real):
-            found = learnt(replace(plan.asked, space=space), device, f"{stream}, {space}")
-            rows[f"{stream}, {space}"] = without_curves(found)
+            found = learn(replace(plan.asked, space=space), device, f"{stream}, {space}")
+            rows[f"{stream}, {space}"] = drop_curves(found)
     return {"rows": rows}
 
 
@@ -293,7 +293,7 @@ def show_xnor(figures: Mapping[str, Any]) -> None:
         show_run(found)
 
 
-def growth_panels(figures: Mapping[str, Any]) -> list[Panel]:
+def make_growth_panels(figures: Mapping[str, Any]) -> list[Panel]:
     return [
         Panel(
             {name: [(row["rounds"], row[name]) for row in rows if row[name] > 0] or [(1, 1.0)] for name in REGRETS},
@@ -317,18 +317,18 @@ SHOWN: dict[str, Callable[[Mapping[str, Any]], None]] = {
 }
 DRAWN: dict[str, Callable[[Mapping[str, Any]], list[Panel]]] = {
     "digits": lambda figures: online_panels(figures["curves"], "digits"),
-    "growth": growth_panels,
+    "growth": make_growth_panels,
 }
 
 
-def stored(target: Path, part: str, figures: Figures) -> None:
+def select_stored(target: Path, part: str, figures: Figures) -> None:
     """Keep a part's figures, and draw those that the documentation shows; curves are in the picture alone."""
-    keep(target.with_suffix(".json"), part, without_curves(figures), PARTS)
+    keep(target.with_suffix(".json"), part, drop_curves(figures), PARTS)
     if part in DRAWN:
         draw_panels(DRAWN[part](figures), Path(f"{target}_{part}.svg"))
 
 
-def without_curves(figures: Figures) -> Figures:
+def drop_curves(figures: Figures) -> Figures:
     """Figures without what is known of single rounds."""
     return {name: value for name, value in figures.items() if name != "curves"}
 
@@ -343,7 +343,7 @@ def main(options: Sequence[str] | None = None) -> None:
     for part in [arguments.only] if arguments.only else PARTS:
         found[part] = run(part, arguments.full, arguments.device)
         if arguments.results:
-            stored(arguments.results / ("online" if arguments.full else "online_short"), part, found[part])
+            select_stored(arguments.results / ("online" if arguments.full else "online_short"), part, found[part])
     if not arguments.full:
         print("\nThis is the short mode: few rounds and particles.")
     for part, figures in found.items():

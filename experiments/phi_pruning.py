@@ -103,8 +103,8 @@ class Job:
         """Train, or go on, or read what is finished."""
         if not self.method:
             return self._train(self.directory / "dense", keep=(self.plan.rewind,))
-        dense = dense_network(replace(self, method="", level=0.0))
-        masks = pruned(dense, self.method, self.level, self.plan).masks
+        dense = trace_dense_network(replace(self, method="", level=0.0))
+        masks = prune_network(dense, self.method, self.level, self.plan).masks
         return self._train(self.directory / f"{self.method}_{self.level}", masks)
 
     def _train(self, place: Path, masks: Masks | None = None, keep: Sequence[int] = ()) -> Trained:
@@ -128,23 +128,23 @@ class Job:
 
 
 @lru_cache(maxsize=1)  # the jobs of one seed come one after the other, and all begin with its dense network
-def dense_network(job: Job) -> Network:
+def trace_dense_network(job: Job) -> Network:
     """The dense network that a job trains, as a graph."""
     return trace(job.run().model.cpu(), example_input(job.plan.model))
 
 
-def pruned(dense: Network, method: str, level: float, plan: Plan) -> Compressed:
+def prune_network(dense: Network, method: str, level: float, plan: Plan) -> Compressed:
     """The dense network pruned as the thesis does, the final layer at half the rate."""
     if method == RESCALED:
         return prune(rescale(dense, plan.settings.seed), level, halve_final=True, **METHODS["MP"])
     return prune(dense, level, halve_final=True, **METHODS[method])
 
 
-def invariant(net: Network, plan: Plan) -> bool:
+def is_invariant(net: Network, plan: Plan) -> bool:
     """Whether Φ-pruning prunes the same weights before and after a rescaling, at all levels."""
     rescaled = rescale(net, plan.settings.seed)
     pairs = [
-        (pruned(net, method, level, plan).masks, pruned(rescaled, method, level, plan).masks)
+        (prune_network(net, method, level, plan).masks, prune_network(rescaled, method, level, plan).masks)
         for method in ("Φ-LP", "Φ-GP")
         for level in LEVELS
     ]
@@ -159,12 +159,12 @@ def run(plan: Plan, directory: Path, device: str, workers: int, seeds: int) -> t
     ]
     pairs = [(method, level) for method in VARIANTS for level in plan.levels]
     sparse = [replace(job, method=method, level=level) for job in dense for method, level in pairs]
-    results = _trained("dense networks", dense, workers) | _trained("pruned networks", sparse, workers)
-    nets = [dense_network(job) for job in dense]
-    return [_figures(job, net, results) for job, net in zip(dense, nets, strict=True)], nets[-1]
+    results = _run_jobs("dense networks", dense, workers) | _run_jobs("pruned networks", sparse, workers)
+    nets = [trace_dense_network(job) for job in dense]
+    return [_collect_figures(job, net, results) for job, net in zip(dense, nets, strict=True)], nets[-1]
 
 
-def _trained(task: str, jobs: Sequence[Job], workers: int) -> dict[Job, Trained]:
+def _run_jobs(task: str, jobs: Sequence[Job], workers: int) -> dict[Job, Trained]:
     """Run jobs in so many processes, or in this one."""
     finished: dict[Job, Trained] = {}
     with ExitStack() as stack:
@@ -173,11 +173,11 @@ def _trained(task: str, jobs: Sequence[Job], workers: int) -> dict[Job, Trained]
         report = stack.enter_context(reporting(True, task, len(jobs)))
         for job, trained in zip(jobs, results, strict=True):
             finished[job] = trained
-            report(len(finished), level=job.level, accuracy=_accuracy(trained))
+            report(len(finished), level=job.level, accuracy=_find_accuracy(trained))
     return finished
 
 
-def _figures(dense: Job, net: Network, results: Mapping[Job, Trained]) -> dict[str, Any]:
+def _collect_figures(dense: Job, net: Network, results: Mapping[Job, Trained]) -> dict[str, Any]:
     """What one dense network and those pruned from it gave."""
     plan, test = dense.plan, load_data(dense.plan.test)
     own = {(job.method, job.level): trained for job, trained in results.items() if job.plan == plan}
@@ -187,29 +187,31 @@ def _figures(dense: Job, net: Network, results: Mapping[Job, Trained]) -> dict[s
 
     def at_once(method: str, level: float) -> float:
         model = MODELS[plan.model]()
-        model.load_state_dict(pruned(net, method, level, plan).state_dict())
+        model.load_state_dict(prune_network(net, method, level, plan).state_dict())
         return evaluate(model, test, device=dense.device)
 
     def overlap_with_magnitude(method: str, level: float) -> float:
-        return overlap(pruned(net, "MP", level, plan).masks, pruned(net, method, level, plan).masks)
+        return overlap(prune_network(net, "MP", level, plan).masks, prune_network(net, method, level, plan).masks)
 
     return {
-        "dense": _accuracy(results[dense]),
-        "retrained": by_method(VARIANTS, plan.levels, lambda *pair: _accuracy(own[pair])),
+        "dense": _find_accuracy(results[dense]),
+        "retrained": by_method(VARIANTS, plan.levels, lambda *pair: _find_accuracy(own[pair])),
         "not retrained": by_method(VARIANTS, plan.levels, at_once),
         "overlap with MP": by_method(("Φ-GP", "Φ-LP", RESCALED), LEVELS, overlap_with_magnitude),
-        "same Φ-masks after rescaling": invariant(net, plan),
-        "curves": {f"{method} {level:.0%}" if method else "dense": _curve(own[method, level]) for method, level in own},
+        "same Φ-masks after rescaling": is_invariant(net, plan),
+        "curves": {
+            f"{method} {level:.0%}" if method else "dense": _list_curve(own[method, level]) for method, level in own
+        },
     }
 
 
-def _accuracy(trained: Trained) -> float:
+def _find_accuracy(trained: Trained) -> float:
     accuracy = trained.history[-1].test_accuracy
     assert accuracy is not None
     return accuracy
 
 
-def _curve(trained: Trained) -> list[Any]:
+def _list_curve(trained: Trained) -> list[Any]:
     return [(epoch.epoch, epoch.test_accuracy) for epoch in trained.history]
 
 
@@ -220,18 +222,18 @@ def show(studies: Sequence[Mapping[str, Any]], plan: Plan) -> None:
     """The thesis' tables with ours beside them."""
     print(f"\nIn parentheses: the thesis, ResNet-18 on ImageNet. Ours: {plan.model} on {plan.data}.")
     print("\nTable 3.1: overlap with magnitude pruning, %")
-    ours = {name: _over(studies, "overlap with MP", name) for name in (*THESIS_OVERLAP, RESCALED)}
-    _table(LEVELS, ours, THESIS_OVERLAP)
+    ours = {name: _collect_over(studies, "overlap with MP", name) for name in (*THESIS_OVERLAP, RESCALED)}
+    _print_table(LEVELS, ours, THESIS_OVERLAP)
     dense = _spread([each["dense"] for each in studies])
     print(f"\nTable 3.2: top-1 accuracy after pruning, rewinding and retraining, %; dense: {dense} ({THESIS_DENSE})")
-    _table(plan.levels, {name: _over(studies, "retrained", name) for name in VARIANTS}, THESIS_ACCURACY)
+    _print_table(plan.levels, {name: _collect_over(studies, "retrained", name) for name in VARIANTS}, THESIS_ACCURACY)
     print("\nTop-1 accuracy after pruning alone, %")
-    _table(plan.levels, {name: _over(studies, "not retrained", name) for name in VARIANTS}, {})
+    _print_table(plan.levels, {name: _collect_over(studies, "not retrained", name) for name in VARIANTS}, {})
     same = all(each["same Φ-masks after rescaling"] for each in studies)
     print(f"\nΦ-pruning chose {'the same' if same else 'OTHER'} weights after a random rescaling, at all levels.")
 
 
-def _table(
+def _print_table(
     levels: Sequence[float], ours: Mapping[str, Mapping[str, list[float]]], thesis: Mapping[str, Sequence[float]]
 ) -> None:
     print(f"{'':14}" + "".join(f"{level:>20.0%}" for level in levels))
@@ -241,7 +243,7 @@ def _table(
         print(f"{name:14}" + "".join(f"{cell:>20}" for cell in cells))
 
 
-def _over(studies: Sequence[Mapping[str, Any]], figure: str, method: str) -> dict[str, list[float]]:
+def _collect_over(studies: Sequence[Mapping[str, Any]], figure: str, method: str) -> dict[str, list[float]]:
     return {level: [each[figure][method][level] for each in studies] for level in studies[0][figure][method]}
 
 

@@ -44,7 +44,7 @@ def draw(drawing: Callable[[Path], object], path: Path) -> None:
         path: of the picture.
     """
     try:
-        with _letters_as_text():
+        with _write_letters_as_text():
             drawing(path)
     except InvalidInput as error:
         print(f"no picture was drawn: {error}")
@@ -69,7 +69,7 @@ def shorten(svg: str) -> str:
     for pattern in UNSEEN:
         svg = pattern.sub("", svg)
     svg = COORDINATES.sub(lambda match: _round_numbers(match[0]), svg).replace("</style>", f"{FONTS}</style>", 1)
-    svg = PIXELS.sub(lambda match: _with_palette(match[0]), svg)
+    svg = PIXELS.sub(lambda match: _apply_palette(match[0]), svg)
     styles = dict(MARKER.findall(svg))
     return USE.sub(lambda use: use[1] if styles.get(use[2]) == use[3] else use[0], svg)
 
@@ -79,7 +79,7 @@ def _round_numbers(coordinates: str) -> str:
     return " ".join(rounded.split()).replace(' "', '"')
 
 
-def _with_palette(encoded: str) -> str:
+def _apply_palette(encoded: str) -> str:
     """A PNG image of few colours, such as dots of one ink, with a byte a pixel instead of four."""
     from PIL import Image  # there with matplotlib, which drew the image
 
@@ -88,7 +88,7 @@ def _with_palette(encoded: str) -> str:
     return b64encode(smaller.getvalue()).decode()
 
 
-def _letters_as_text() -> AbstractContextManager[None]:
+def _write_letters_as_text() -> AbstractContextManager[None]:
     """Let matplotlib write letters; without it `drawing` is what says that it is missing."""
     try:
         from matplotlib import rc_context

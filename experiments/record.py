@@ -20,7 +20,7 @@ from tamis.errors import InvalidInput
 WIDTH = 120  # characters of a line
 
 
-def environment() -> dict[str, Any]:
+def describe_environment() -> dict[str, Any]:
     """The command, the day and the machine."""
     own = sys.modules["__main__"].__spec__
     script = [os.path.relpath(sys.argv[0])] if sys.argv[0] else []  # none in an interactive session
@@ -28,7 +28,7 @@ def environment() -> dict[str, Any]:
     return {
         "command": shlex.join(["python", *program, *sys.argv[1:]]),
         "date": date.today().isoformat(),
-        "processor": _processor(),
+        "processor": _name_processor(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "torch": torch.__version__,
         "python": platform.python_version(),
@@ -39,10 +39,10 @@ def store(path: str | Path, figures: Any) -> None:
     """Write figures with their environment as JSON, whole or not at all."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     with replace_file(path) as part:
-        part.write_text(json_text({"environment": environment(), "figures": figures}) + "\n")
+        part.write_text(write_json({"environment": describe_environment(), "figures": figures}) + "\n")
 
 
-def json_text(value: Any, indent: int = 0, before: int = 0) -> str:
+def write_json(value: Any, indent: int = 0, before: int = 0) -> str:
     """Write JSON that people can read in few lines: what fits into a line stands in it, and short values share one.
 
     Args:
@@ -60,10 +60,10 @@ def json_text(value: Any, indent: int = 0, before: int = 0) -> str:
     if isinstance(value, dict):
         heads = [json.dumps({name: None})[1:-5] for name in value]  # as JSON has it, also of a number
         items = [
-            head + json_text(inner, indent + 1, len(head)) for head, inner in zip(heads, value.values(), strict=True)
+            head + write_json(inner, indent + 1, len(head)) for head, inner in zip(heads, value.values(), strict=True)
         ]
     else:
-        items = [json_text(inner, indent + 1) for inner in value]
+        items = [write_json(inner, indent + 1) for inner in value]
     begin, end = "{}" if isinstance(value, dict) else "[]"
     margin = "\n" + " " * (indent + 1)
     return begin + margin + margin.join(_fill(items, WIDTH - indent - 1)) + "\n" + " " * indent + end
@@ -88,11 +88,14 @@ def keep(path: Path, part: str, figures: Mapping[str, Any], parts: Sequence[str]
     Raises:
         InvalidInput: what is at `path` is damaged, or holds no parts.
     """
-    known = {**(_stored_parts(path) if path.exists() else {}), part: {"environment": environment(), **figures}}
+    known = {
+        **(_read_stored_parts(path) if path.exists() else {}),
+        part: {"environment": describe_environment(), **figures},
+    }
     store(path, {name: known[name] for name in dict.fromkeys([*parts, *known]) if name in known})
 
 
-def _stored_parts(path: Path) -> dict[str, Any]:
+def _read_stored_parts(path: Path) -> dict[str, Any]:
     try:
         parts = json.loads(path.read_text())["figures"]
         if not isinstance(parts, dict):
@@ -104,7 +107,7 @@ def _stored_parts(path: Path) -> dict[str, Any]:
     return parts
 
 
-def _processor() -> str:
+def _name_processor() -> str:
     """Model name and the widest vector instructions."""
     info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     lines = dict(line.split(":", 1) for line in info.splitlines() if ":" in line)

@@ -37,11 +37,11 @@ from torch import Tensor
 from experiments import RESULTS
 from experiments.command_line import Parser
 from experiments.record import store
-from experiments.short_codes_network import Shape, ShortNetwork, prepared
-from experiments.short_codes_refinement import refined
+from experiments.short_codes_network import Shape, ShortNetwork, prepare
+from experiments.short_codes_refinement import refine
 from experiments.short_codes_search import code_bits
-from experiments.short_codes_ternary import bits_of, decode, encode
-from experiments.short_codes_training import Plan, errors_of, trained
+from experiments.short_codes_ternary import count_bits, decode, encode
+from experiments.short_codes_training import Plan, errors_of, train_network
 from tamis.artifact import Codes, Compressed, load
 from tamis.bounds import occam
 from tamis.errors import CorruptArtifact
@@ -65,7 +65,7 @@ PLANS = {
 STORED = RESULTS / "short_codes"
 
 
-def small_network(
+def make_small_network(
     shape: Shape, weights: Mapping[str, Tensor], example: Tensor, steps: Sequence[Mapping[str, Any]] = ()
 ) -> Compressed:
     """Ternary weights as a network with codes.
@@ -85,14 +85,14 @@ def small_network(
     return Compressed(trace(net, example), codes=codes, recipe=steps)
 
 
-def certified(small: Compressed, shape: Shape, train: Data, test: Data | None = None) -> dict[str, Any]:
+def certify_network(small: Compressed, shape: Shape, train: Data, test: Data | None = None) -> dict[str, Any]:
     """Bits, training errors and the bound of a network; the test error is beside them for information.
 
     Raises:
         CorruptArtifact: the message does not give back the network.
     """
     number, base = encode(small.params)
-    bits, net = bits_of(base), ShortNetwork(shape)
+    bits, net = count_bits(base), ShortNetwork(shape)
     weights = decode(number, {name: tuple(value.shape) for name, value in small.params.items()})
     if any(not torch.equal(weights[name], value) for name, value in small.params.items()):
         raise CorruptArtifact(f"the message of {bits} bits does not give back {small!r}")
@@ -122,14 +122,14 @@ def run(name: str, directory: Path, plan: Plan | None, device: str, steps: int) 
     train, test = load_data(f"{name}:train"), load_data(f"{name}:test")
     path = directory / f"{name}.tamis"
     shape = PLANS[name].shape
-    example = prepared(train.inputs[:1])
+    example = prepare(train.inputs[:1])
     if plan is not None:
         on_device = train.to(device)
-        weights = refined(shape, trained(plan, on_device, steps), on_device, ROUNDS)
+        weights = refine(shape, train_network(plan, on_device, steps), on_device, ROUNDS)
         directory.mkdir(parents=True, exist_ok=True)
-        small_network(shape, weights, example, [{"step": "short codes", "steps": steps}]).save(path)
+        make_small_network(shape, weights, example, [{"step": "short codes", "steps": steps}]).save(path)
     small = load(path, ShortNetwork(shape))
-    return {"shape": vars(shape), **certified(small, shape, train, test), "published": PUBLISHED[name]}
+    return {"shape": vars(shape), **certify_network(small, shape, train, test), "published": PUBLISHED[name]}
 
 
 def show(found: Mapping[str, Mapping[str, Any]]) -> None:

@@ -46,7 +46,7 @@ class Shape:
     shrink: int = 1
 
 
-def cosines(side: int, count: int | None = None) -> Tensor:
+def make_cosines(side: int, count: int | None = None) -> Tensor:
     """The `count` filters of lowest frequency among the side × side orthonormal cosines, (count, side, side)."""
     places = torch.arange(side, dtype=torch.float64) + 0.5
     waves = torch.stack([torch.cos(math.pi * places * frequency / side) for frequency in range(side)])
@@ -56,12 +56,12 @@ def cosines(side: int, count: int | None = None) -> Tensor:
     return torch.stack([torch.outer(waves[u], waves[v]) for u, v in pairs[:count]]).float()
 
 
-def normalised(values: Tensor) -> Tensor:
+def normalise(values: Tensor) -> Tensor:
     """Each sample with mean 0 and deviation 1, over everything but the batch."""
     return functional.layer_norm(values.float(), values.shape[1:]).to(values.dtype)
 
 
-def both_halves(values: Tensor) -> Tensor:
+def split_signs(values: Tensor) -> Tensor:
     """relu(x) and relu(−x), side by side."""
     return torch.cat([functional.relu(values), functional.relu(-values)], dim=1)
 
@@ -77,7 +77,7 @@ class Stage(nn.Module):
     def __init__(self, channels: int, width: int, bank: tuple[int, int], pool: int, kept: bool) -> None:
         super().__init__()
         self.channels, self.pool, self.kept, self.margin = channels, pool, kept, bank[0] // 2
-        self.register_buffer("bank", cosines(*bank), persistent=False)
+        self.register_buffer("bank", make_cosines(*bank), persistent=False)
         self.weight = nn.Parameter(torch.zeros(width, channels * len(self.bank) + 1))
 
     def forward(self, values: Tensor) -> Tensor:
@@ -86,11 +86,11 @@ class Stage(nn.Module):
         filters = torch.einsum("ock,khw->ochw", terms, self.bank).to(values.dtype)
         padded = functional.pad(values, [self.margin] * 4, mode="replicate") if self.margin else values
         outputs = functional.conv2d(padded, filters, SHIFT * rows[:, -1].to(values.dtype))
-        return self.handed_on(values, outputs)
+        return self.hand_on(values, outputs)
 
-    def handed_on(self, values: Tensor, outputs: Tensor) -> Tensor:
+    def hand_on(self, values: Tensor, outputs: Tensor) -> Tensor:
         """What the next stage gets, of a stage's inputs and of what its filters answer."""
-        outputs = both_halves(normalised(outputs))
+        outputs = split_signs(normalise(outputs))
         if self.kept:
             outputs = torch.cat([values, outputs], dim=1)
         return functional.avg_pool2d(outputs, self.pool) if self.pool > 1 else outputs
@@ -104,7 +104,7 @@ class Stem(nn.Module):
     def __init__(self, channels: int, side: int, shrink: int) -> None:
         super().__init__()
         self.channels, self.side, self.shrink = channels, side, shrink
-        bank = cosines(side).repeat(channels, 1, 1)[:, None] if side else torch.zeros(0)
+        bank = make_cosines(side).repeat(channels, 1, 1)[:, None] if side else torch.zeros(0)
         self.register_buffer("bank", bank, persistent=False)
         self.outputs = 2 * channels * side**2 if side else channels
 
@@ -114,7 +114,7 @@ class Stem(nn.Module):
             return values
         padded = functional.pad(values, [self.side // 2] * 4, mode="replicate")
         outputs = functional.conv2d(padded, self.bank, groups=self.channels)
-        return both_halves(outputs * (outputs.square().mean(dim=(2, 3), keepdim=True) + DIM).rsqrt())
+        return split_signs(outputs * (outputs.square().mean(dim=(2, 3), keepdim=True) + DIM).rsqrt())
 
 
 class ReadOut(nn.Module):
@@ -125,7 +125,7 @@ class ReadOut(nn.Module):
     def __init__(self, channels: int, grid: int) -> None:
         super().__init__()
         self.grid = grid
-        self.register_buffer("bank", cosines(grid), persistent=False)
+        self.register_buffer("bank", make_cosines(grid), persistent=False)
         self.weight = nn.Parameter(torch.zeros(CLASSES, channels * len(self.bank) + 1))
 
     def forward(self, values: Tensor) -> Tensor:
@@ -134,7 +134,7 @@ class ReadOut(nn.Module):
     def features(self, values: Tensor) -> Tensor:
         """What the weights, but for the bias, combine."""
         means = functional.adaptive_avg_pool2d(values.float(), self.grid)
-        return normalised(torch.einsum("nchw,khw->nck", means, self.bank).flatten(1))
+        return normalise(torch.einsum("nchw,khw->nck", means, self.bank).flatten(1))
 
 
 class ShortNetwork(nn.Module):
@@ -166,7 +166,7 @@ class ShortNetwork(nn.Module):
         return outputs
 
 
-def prepared(images: Tensor) -> Tensor:
+def prepare(images: Tensor) -> Tensor:
     """uint8 images on a fixed scale, colours as opponents; nothing is measured on the data."""
     values = images.float() / 255
     if images.shape[1] == 1:

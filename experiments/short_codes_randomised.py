@@ -44,14 +44,14 @@ from torch import Tensor
 from experiments.command_line import Parser
 from experiments.record import store
 from experiments.short_codes import CANDIDATES, GUESSING, PUBLISHED, QUOTED, STORED
-from experiments.short_codes_network import Shape, ShortNetwork, prepared
+from experiments.short_codes_network import Shape, ShortNetwork, prepare
 from experiments.short_codes_randomised_training import (
     RandomisedPlan,
-    densities,
+    compute_densities,
+    compute_outputs_of_draws,
+    count_waves,
     divergence,
-    outputs_of_draws,
-    trained_odds,
-    waves_of,
+    train_odds,
 )
 from experiments.short_codes_search import chernoff
 from experiments.short_codes_training import spread_bank
@@ -73,33 +73,33 @@ TEST_PASSES = 2
 BATCHES = {"cpu": 100, "cuda": 2000}  # images that networks are drawn for together
 
 
-def stored_odds(odds: Tensor) -> Tensor:
+def store_odds(odds: Tensor) -> Tensor:
     """Log-odds (3, …) of −1, 0 and 1 as steps, those of −1 and of 1 against 0: int8 (2, …)."""
     steps = ((odds - odds[1]) / STEP).round().clamp(-127, 127)
     return steps[[0, 2]].to(torch.int8)
 
 
-def law_of(steps: Tensor) -> Tensor:
+def compute_law(steps: Tensor) -> Tensor:
     """The law (3, …) of stored log-odds, in float64."""
     below, above = steps.double() * STEP
     return torch.stack([below, torch.zeros_like(below), above]).softmax(dim=0)
 
 
-def prior_density(law: Tensor, waves: int) -> Tensor:
+def choose_prior_density(law: Tensor, waves: int) -> Tensor:
     """For each cosine, the density of LEVELS that is nearest to the mean law's: what the prior's bits say."""
-    thirds = (-3 * densities(law, waves).log2()).round().clamp(1, LEVELS)
+    thirds = (-3 * compute_densities(law, waves).log2()).round().clamp(1, LEVELS)
     return torch.exp2(-thirds / 3)
 
 
-def bits_by_part(laws: Mapping[str, Tensor], waves: Sequence[int]) -> dict[str, float]:
+def count_bits_by_part(laws: Mapping[str, Tensor], waves: Sequence[int]) -> dict[str, float]:
     """Bits of divergence of each matrix of weights from its prior, and those that name the prior."""
     each = zip(laws.items(), waves, strict=True)
-    bits = {name: float(divergence(law, count, prior_density(law, count))) for (name, law), count in each}
+    bits = {name: float(divergence(law, count, choose_prior_density(law, count))) for (name, law), count in each}
     return bits | {"prior": sum(waves) * math.log2(LEVELS), "architecture": math.log2(CANDIDATES)}
 
 
 @torch.no_grad()
-def errors_of_draws(shape: Shape, laws: Mapping[str, Tensor], data: Data, passes: int) -> int:
+def count_errors_of_draws(shape: Shape, laws: Mapping[str, Tensor], data: Data, passes: int) -> int:
     """Errors in so many passes over the data, each image with a network of its own, computed where the data is."""
     device = data.inputs.device
     net = ShortNetwork(shape).to(device)
@@ -109,9 +109,9 @@ def errors_of_draws(shape: Shape, laws: Mapping[str, Tensor], data: Data, passes
     parts = list(zip(data.inputs.split(batch), data.labels.split(batch), strict=True))
     with reporting(True, f"{passes} passes over {data.name}", len(parts)) as report:
         for done, (images, labels) in enumerate(parts, start=1):
-            values = net.stem(prepared(images))
+            values = net.stem(prepare(images))
             for _ in range(passes):
-                wrong += (outputs_of_draws(net, banks, each, values).argmax(dim=1) != labels).sum()
+                wrong += (compute_outputs_of_draws(net, banks, each, values).argmax(dim=1) != labels).sum()
             report(done)
     return int(wrong)
 
@@ -165,21 +165,21 @@ def randomised_bound(errors: int, draws: int, bits: float, n: int, share: float 
     )
 
 
-def certified(
+def certify_draws(
     shape: Shape, laws: Mapping[str, Tensor], train: Data, passes: int, test: Data | None = None
 ) -> dict[str, Any]:
     """Bits, errors of draws and the bound; the test error is beside them for information."""
-    errors = errors_of_draws(shape, laws, train, passes)
-    figures = bounded(shape, laws, errors, passes * len(train), len(train))
+    errors = count_errors_of_draws(shape, laws, train, passes)
+    figures = bound_draws(shape, laws, errors, passes * len(train), len(train))
     if test is None:
         return figures
-    wrong = errors_of_draws(shape, laws, test, TEST_PASSES)
+    wrong = count_errors_of_draws(shape, laws, test, TEST_PASSES)
     return figures | {"test error": wrong / (TEST_PASSES * len(test))}
 
 
-def bounded(shape: Shape, laws: Mapping[str, Tensor], errors: int, draws: int, n: int) -> dict[str, Any]:
+def bound_draws(shape: Shape, laws: Mapping[str, Tensor], errors: int, draws: int, n: int) -> dict[str, Any]:
     """Bits and the bound, from errors that were counted."""
-    bits = bits_by_part(laws, waves_of(ShortNetwork(shape)))
+    bits = count_bits_by_part(laws, count_waves(ShortNetwork(shape)))
     alone, together = (randomised_bound(errors, draws, sum(bits.values()), n, share) for share in (1.0, 1 / QUOTED))
     return {
         "bits": sum(bits.values()),
@@ -197,7 +197,7 @@ def bounded(shape: Shape, laws: Mapping[str, Tensor], errors: int, draws: int, n
 
 def save_laws(path: Path, odds: Mapping[str, Tensor]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    arrays: dict[str, Any] = {name: stored_odds(values).numpy() for name, values in odds.items()}
+    arrays: dict[str, Any] = {name: store_odds(values).numpy() for name, values in odds.items()}
     with replace_file(path) as part, part.open("wb") as file:
         np.savez_compressed(file, **arrays)
 
@@ -205,7 +205,7 @@ def save_laws(path: Path, odds: Mapping[str, Tensor]) -> None:
 def load_laws(path: Path) -> dict[str, Tensor]:
     """The laws by parameter."""
     with np.load(path) as file:
-        return {name: law_of(torch.from_numpy(file[name])) for name in file.files}
+        return {name: compute_law(torch.from_numpy(file[name])) for name in file.files}
 
 
 def run(path: Path, plan: RandomisedPlan | None, device: str, steps: int, passes: int, seed: int = 0) -> dict[str, Any]:
@@ -213,9 +213,9 @@ def run(path: Path, plan: RandomisedPlan | None, device: str, steps: int, passes
     train, test = load_data(f"{NAME}:train").to(device), load_data(f"{NAME}:test").to(device)
     shape = SHAPE if plan is None else plan.shape
     if plan is not None:
-        save_laws(path, trained_odds(plan, train, steps))
+        save_laws(path, train_odds(plan, train, steps))
     torch.manual_seed(seed)
-    figures = certified(shape, load_laws(path), train, passes, test)
+    figures = certify_draws(shape, load_laws(path), train, passes, test)
     return {"shape": vars(shape), "seed of the draws": seed, **figures, "published": PUBLISHED[NAME]}
 
 
@@ -225,7 +225,7 @@ def run_counted(path: Path, stored: Path) -> dict[str, Any]:
     before = record["figures"]
     counts = (before[name] for name in ("errors of draws", "draws", "training samples"))
     counted = before.get("counted by", record["environment"])
-    return before | bounded(SHAPE, load_laws(path), *counts) | {"counted by": counted}
+    return before | bound_draws(SHAPE, load_laws(path), *counts) | {"counted by": counted}
 
 
 def show(figures: Mapping[str, Any]) -> None:

@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from experiments.short_codes_network import FLOOR, SHIFT, ShortNetwork, both_halves, normalised
-from experiments.short_codes_training import BIT, DEAR, Plan, Trainer, after_stem, run_steps
+from experiments.short_codes_network import FLOOR, SHIFT, ShortNetwork, normalise, split_signs
+from experiments.short_codes_training import BIT, DEAR, Plan, Trainer, run_stem, run_steps
 from tamis.training import Data
 
 BEND, BENT = 0.4, 0.7  # the parts of the training between which κ grows
@@ -59,33 +59,33 @@ class RandomisedTrainer(Trainer):
         chosen = torch.randint(len(self.labels), (self.plan.batch,), device=self.labels.device)
         labels, part = self.labels[chosen], self.done / self.steps
         laws = [odds.softmax(dim=0) for odds in self.odds]
-        outputs = outputs_of_draws(self.net, self.banks, laws, self.images[chosen]).float()
+        outputs = compute_outputs_of_draws(self.net, self.banks, laws, self.images[chosen]).float()
         kappa = SMALLEST + self.plan.bend * ((part - BEND) / (BENT - BEND)).clamp(0, 1)
         # The heat is that of the cross-entropy: the loss itself would have it infinite.
         surprise = functional.cross_entropy((1 + kappa) * self.heat.detach().exp() * outputs, labels, reduction="none")
         loss = (-torch.expm1(-kappa * surprise) / kappa).mean()
         loss = loss + functional.cross_entropy(self.heat.exp() * outputs.detach(), labels)
         price = torch.exp((1 - kappa) * math.log(self.plan.price) + kappa * math.log(self.plan.late_price))
-        bits = [divergence(law, waves) for law, waves in zip(laws, waves_of(self.net), strict=True)]
+        bits = [divergence(law, waves) for law, waves in zip(laws, count_waves(self.net), strict=True)]
         total = loss + price * (part / DEAR).clamp(max=1) * torch.stack(bits).sum()
         gradients = torch.autograd.grad(total, [*self.odds, self.heat])
         with torch.no_grad():
             self._move(gradients, part)
 
 
-def trained_odds(plan: RandomisedPlan, train: Data, steps: int) -> dict[str, Tensor]:
+def train_odds(plan: RandomisedPlan, train: Data, steps: int) -> dict[str, Tensor]:
     """The log-odds (3, …) of −1, 0 and 1 by parameter, after so many steps; they are returned on the CPU."""
-    trainer = RandomisedTrainer(plan, after_stem(plan.shape, train), train.labels, steps)
+    trainer = RandomisedTrainer(plan, run_stem(plan.shape, train), train.labels, steps)
     run_steps(trainer, steps)
     return {name: odds.detach().cpu() for name, odds in zip(trainer.names, trainer.odds, strict=True)}
 
 
-def waves_of(net: ShortNetwork) -> list[int]:
+def count_waves(net: ShortNetwork) -> list[int]:
     """For each matrix of weights, how many cosines there are: columns of one cosine are so many apart."""
     return [*(len(stage.bank) for stage in net.each_stage), len(net.readout.bank)]
 
 
-def densities(law: Tensor, waves: int) -> Tensor:
+def compute_densities(law: Tensor, waves: int) -> Tensor:
     """For each cosine, the mean probability that a weight of it is not zero; the bias counts with the first."""
     nonzero = 1 - law[1]
     return torch.stack([nonzero[:, wave::waves].mean() for wave in range(waves)])
@@ -100,14 +100,14 @@ def divergence(law: Tensor, waves: int, density: Tensor | None = None) -> Tensor
         density: for each cosine, the probability under the prior that a weight is not zero, half of it for each sign;
             by default, that of the mean law.
     """
-    density = densities(law, waves).clamp(RARE, 1 - RARE) if density is None else density
+    density = compute_densities(law, waves).clamp(RARE, 1 - RARE) if density is None else density
     of_column = density.repeat(-(-law.shape[2] // waves))[: law.shape[2]]
     cross = -((1 - law[1]) * (of_column / 2).log() + law[1] * torch.log1p(-of_column)).sum()
     negative_entropy = (law * law.clamp(min=torch.finfo(law.dtype).tiny).log()).sum()
     return (cross + negative_entropy) / BIT
 
 
-def outputs_of_draws(
+def compute_outputs_of_draws(
     net: ShortNetwork, banks: Sequence[tuple[Tensor, int]], laws: Sequence[Tensor], values: Tensor
 ) -> Tensor:
     """The outputs of a network for each image, drawn independently.
@@ -121,20 +121,20 @@ def outputs_of_draws(
     for stage, (bank, groups), law in zip(net.each_stage, banks, laws, strict=False):
         responses = values
         if stage.margin:
-            responses = functional.conv2d(edged(values, stage.margin), bank.to(values.dtype), groups=groups)
-        sums, terms = _drawn(responses, law, SHIFT)
+            responses = functional.conv2d(repeat_edges(values, stage.margin), bank.to(values.dtype), groups=groups)
+        sums, terms = _draw(responses, law, SHIFT)
         expected = ((1 - law[1]).sum(dim=1) + FLOOR).rsqrt()
         norms = (terms + FLOOR).rsqrt() * (expected / expected.detach())
         outputs = sums * norms[:, :, None, None].to(values.dtype)
         # As `stage.handed_on`, with channels last; what needs no gradient is pooled apart from what does.
-        outputs = both_halves(normalised(outputs.permute(0, 2, 3, 1)).permute(0, 3, 1, 2))
+        outputs = split_signs(normalise(outputs.permute(0, 2, 3, 1)).permute(0, 3, 1, 2))
         parts = [values, outputs] if stage.kept else [outputs]
         values = torch.cat([functional.avg_pool2d(part, stage.pool) for part in parts], dim=1)
     features = net.readout.features(values)[:, :, None, None]
-    return _drawn(features, laws[-1], 1.0)[0][:, :, 0, 0]
+    return _draw(features, laws[-1], 1.0)[0][:, :, 0, 0]
 
 
-def edged(values: Tensor, margin: int) -> Tensor:
+def repeat_edges(values: Tensor, margin: int) -> Tensor:
     """Images with their edges repeated around them, as `pad` does it, with channels last."""
     values = values.permute(0, 2, 3, 1)
     for axis in (1, 2):
@@ -143,7 +143,7 @@ def edged(values: Tensor, margin: int) -> Tensor:
     return values.permute(0, 3, 1, 2)
 
 
-def _drawn(responses: Tensor, law: Tensor, shift: float) -> tuple[Tensor, Tensor]:
+def _draw(responses: Tensor, law: Tensor, shift: float) -> tuple[Tensor, Tensor]:
     """Sums of responses with weights drawn for each image, and the number of nonzero weights of each sum."""
     with torch.no_grad():
         chance = torch.rand((len(responses), *law.shape[1:]), device=law.device)
@@ -152,10 +152,10 @@ def _drawn(responses: Tensor, law: Tensor, shift: float) -> tuple[Tensor, Tensor
         sums = torch.baddbmm(shift * weights[:, None, :, -1], flat, weights[:, :, :-1].transpose(1, 2))
         sums = sums.unflatten(1, places).permute(0, 3, 1, 2)
         terms = weights.abs().sum(dim=2, dtype=torch.float32)
-    return (sums + _pathwise(sums, responses, law, shift) if torch.is_grad_enabled() else sums), terms
+    return (sums + _add_pathwise_gradient(sums, responses, law, shift) if torch.is_grad_enabled() else sums), terms
 
 
-def _pathwise(sums: Tensor, responses: Tensor, law: Tensor, shift: float) -> Tensor:
+def _add_pathwise_gradient(sums: Tensor, responses: Tensor, law: Tensor, shift: float) -> Tensor:
     """Zero, with the gradient of mean + ε · deviation, for the ε that gives these sums."""
     kind = responses.dtype
     mean = law[2] - law[0]

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from experiments.short_codes_network import FLOOR, SHIFT, Shape, ShortNetwork, Stage, both_halves, normalised, prepared
-from experiments.short_codes_search import chernoff, code_bits, swept
+from experiments.short_codes_network import FLOOR, SHIFT, Shape, ShortNetwork, Stage, normalise, prepare, split_signs
+from experiments.short_codes_search import chernoff, code_bits, sweep
 from tamis.training import Data
 
 WORTH = 4e-5  # of a bit, in nats of cross-entropy per image; only the order of what is tried depends on it
@@ -35,7 +35,7 @@ class Change(NamedTuple):
     step: int
 
 
-def refined(shape: Shape, weights: Mapping[str, Tensor], train: Data, rounds: int) -> dict[str, Tensor]:
+def refine(shape: Shape, weights: Mapping[str, Tensor], train: Data, rounds: int) -> dict[str, Tensor]:
     """The weights after some rounds over all layers, the last one first; they are returned on the CPU.
 
     Args:
@@ -63,34 +63,34 @@ class Search:
         self.net = ShortNetwork(shape).to(train.inputs.device).requires_grad_(False)
         self.net.load_state_dict({name: value.float() for name, value in weights.items()})
         self.stages, self.labels = self.net.each_stage, train.labels
-        self.parts = [self._after_stem(images) for images in train.inputs.split(TOGETHER)]
-        self.errors = self.count(self.reaching(len(self.stages)))
-        self.score = self._scored(self.errors)
+        self.parts = [self._run_stem(images) for images in train.inputs.split(TOGETHER)]
+        self.errors = self.count(self.iterate_inputs(len(self.stages)))
+        self.score = self._score(self.errors)
 
     def improve_readout(self) -> None:
         weight = self.net.readout.weight
-        features = torch.cat([self.net.readout.features(values) for values in self.reaching(len(self.stages))])
+        features = torch.cat([self.net.readout.features(values) for values in self.iterate_inputs(len(self.stages))])
         features = torch.cat([features, torch.ones_like(features[:, :1])], dim=1)
-        others = self._bits() - code_bits(weight)
+        others = self._count_bits() - code_bits(weight)
         for _ in range(SWEEPS):
-            if not swept(weight, features, self.labels, others):
+            if not sweep(weight, features, self.labels, others):
                 break
         self.errors = int(((features @ weight.T).argmax(dim=1) != self.labels).sum())
-        self.score = self._scored(self.errors)
+        self.score = self._score(self.errors)
 
     def improve_stage(self, place: int) -> None:
         stage = self.stages[place]
-        values = list(self.reaching(place))
+        values = list(self.iterate_inputs(place))
         passed = [functional.avg_pool2d(part, stage.pool) if stage.kept else None for part in values]
-        sums = [sums_of(stage, part) for part in values]
-        gradient = self._gradient(place, values)
+        sums = [compute_sums(stage, part) for part in values]
+        gradient = self._compute_gradient(place, values)
         tries = max(TRIED // 4 ** (len(self.stages) - 1 - place), 50)
-        for changes in _worth_trying(stage.weight, gradient, tries):
+        for changes in _list_changes(stage.weight, gradient, tries):
             if any(abs(float(stage.weight[change.row, change.column]) + change.step) > 1 for change in changes):
                 continue  # another change came first
             self.change(stage, values, sums, changes)
-            errors = self.count(self.resumed(place, passed, sums))
-            score = self._scored(errors)
+            errors = self.count(self.resume(place, passed, sums))
+            score = self._score(errors)
             if score < self.score:
                 self.errors, self.score = errors, score
             else:
@@ -100,12 +100,12 @@ class Search:
         for row, column, step in changes:
             stage.weight[row, column] += step
             for part, total in zip(values, sums, strict=True):
-                total[:, row] += step * _response(stage, part, column)
+                total[:, row] += step * _compute_response(stage, part, column)
 
-    def _after_stem(self, images: Tensor) -> Tensor:
-        return torch.cat([self.net.stem(prepared(batch)) for batch in images.split(AT_ONCE)])
+    def _run_stem(self, images: Tensor) -> Tensor:
+        return torch.cat([self.net.stem(prepare(batch)) for batch in images.split(AT_ONCE)])
 
-    def reaching(self, place: int) -> Iterator[Tensor]:
+    def iterate_inputs(self, place: int) -> Iterator[Tensor]:
         """The inputs of a stage, or, after the last stage, of the read-out."""
         for part in self.parts:
             values = part
@@ -113,12 +113,12 @@ class Search:
                 values = stage(values)
             yield values
 
-    def resumed(self, place: int, passed: list[Tensor | None], sums: list[Tensor]) -> Iterator[Tensor]:
+    def resume(self, place: int, passed: list[Tensor | None], sums: list[Tensor]) -> Iterator[Tensor]:
         """The inputs of the read-out, from the sums of a stage on."""
         stage = self.stages[place]
         norms = (stage.weight.square().sum(dim=1) + FLOOR).rsqrt()[:, None, None]
         for handed, total in zip(passed, sums, strict=True):
-            values = functional.avg_pool2d(both_halves(normalised(total * norms)), stage.pool)
+            values = functional.avg_pool2d(split_signs(normalise(total * norms)), stage.pool)
             values = values if handed is None else torch.cat([handed, values], dim=1)
             for later in self.stages[place + 1 :]:
                 values = later(values)
@@ -129,11 +129,11 @@ class Search:
         answers = torch.cat([self.net.readout(values).argmax(dim=1) for values in reaching])
         return int((answers != self.labels).sum())
 
-    def _gradient(self, place: int, values: list[Tensor]) -> Tensor:
+    def _compute_gradient(self, place: int, values: list[Tensor]) -> Tensor:
         """That of the mean cross-entropy, with outputs scaled by what makes it least, in a stage's weights."""
         stage = self.stages[place]
         labels = self.labels.split(TOGETHER)
-        outputs = self.net.readout(next(self.reaching(len(self.stages))))
+        outputs = self.net.readout(next(self.iterate_inputs(len(self.stages))))
         heats = torch.logspace(-2, 1, 31).tolist()
         heat = min(heats, key=lambda heat: float(functional.cross_entropy(heat * outputs, labels[0])))
         weight = stage.weight
@@ -149,15 +149,15 @@ class Search:
         weight.requires_grad_(False)
         return gradient
 
-    def _bits(self) -> float:
+    def _count_bits(self) -> float:
         return sum(code_bits(value) for value in self.net.parameters())
 
-    def _scored(self, errors: int) -> float:
+    def _score(self, errors: int) -> float:
         count = len(self.labels)
-        return chernoff(errors / count, self._bits() * math.log(2) / count)
+        return chernoff(errors / count, self._count_bits() * math.log(2) / count)
 
 
-def sums_of(stage: Stage, values: Tensor) -> Tensor:
+def compute_sums(stage: Stage, values: Tensor) -> Tensor:
     """What a stage's filters answer before they are divided by their norms."""
     weight = stage.weight
     terms = weight[:, :-1].reshape(len(weight), stage.channels, len(stage.bank))
@@ -166,7 +166,7 @@ def sums_of(stage: Stage, values: Tensor) -> Tensor:
     return functional.conv2d(padded, filters, SHIFT * weight[:, -1])
 
 
-def _response(stage: Stage, values: Tensor, column: int) -> Tensor | float:
+def _compute_response(stage: Stage, values: Tensor, column: int) -> Tensor | float:
     """What one weight, if it is 1, adds to the sums of its filter."""
     channel, wave = divmod(column, len(stage.bank))
     if channel == stage.channels:
@@ -176,7 +176,7 @@ def _response(stage: Stage, values: Tensor, column: int) -> Tensor | float:
     return functional.conv2d(padded, stage.bank[wave][None, None])[:, 0]
 
 
-def _worth_trying(weight: Tensor, gradient: Tensor, most: int) -> list[list[Change]]:
+def _list_changes(weight: Tensor, gradient: Tensor, most: int) -> list[list[Change]]:
     """Changes of one weight, or of one that goes and one that comes, in the order of what the gradient says of them."""
     entries, nonzeros = weight.numel(), max(int(weight.count_nonzero()), 1)
     bits = math.log2(entries / nonzeros) + 1

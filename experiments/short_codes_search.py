@@ -42,7 +42,7 @@ def change_errors(readout: Tensor, features: Tensor, labels: Tensor) -> Tensor:
     return errors
 
 
-def swept(readout: Tensor, features: Tensor, labels: Tensor, others: float) -> bool:
+def sweep(readout: Tensor, features: Tensor, labels: Tensor, others: float) -> bool:
     """Make the best changes of a read-out, at most one for each class; whether there was one.
 
     Args:

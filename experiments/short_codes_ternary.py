@@ -53,7 +53,7 @@ def decode(number: int, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tens
         number, count = divmod(number, len(flat) + 1)
         number, rank = divmod(number, math.comb(len(flat), count))
         number, signs = divmod(number, 1 << count)
-        for position, place in enumerate(_places(rank, len(flat), count)):
+        for position, place in enumerate(_find_places(rank, len(flat), count)):
             flat[place] = 1.0 if signs >> (count - 1 - position) & 1 else -1.0
         weights[name] = flat.view(shape)
     if number:
@@ -61,12 +61,12 @@ def decode(number: int, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tens
     return weights
 
 
-def bits_of(base: int) -> int:
+def count_bits(base: int) -> int:
     """How many bits a message takes that is one of `base`."""
     return (base - 1).bit_length()
 
 
-def _places(rank: int, entries: int, count: int) -> list[int]:
+def _find_places(rank: int, entries: int, count: int) -> list[int]:
     """The choice of this rank, from the last place to the first."""
     places, place = [], entries
     for position in range(count, 0, -1):

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from experiments.short_codes_network import FLOOR, SHIFT, Shape, ShortNetwork, Stage, prepared
+from experiments.short_codes_network import FLOOR, SHIFT, Shape, ShortNetwork, Stage, prepare
 from tamis.training import Data
 
 BETAS = (0.9, 0.99)
@@ -95,7 +95,7 @@ class Trainer:
         settled = ((part - self.plan.free) / (SETTLED - self.plan.free)).clamp(0, 1)
         sharpness = torch.exp(settled * math.log(self.plan.sharp))
         laws = [(sharpness * odds).softmax(dim=0) for odds in self.odds]
-        outputs = drawn_outputs(self.net, self.banks, laws, (part > self.plan.hard).float(), self.images[chosen])
+        outputs = draw_outputs(self.net, self.banks, laws, (part > self.plan.hard).float(), self.images[chosen])
         loss = functional.cross_entropy(outputs.float() * self.heat.exp(), self.labels[chosen])
         price = self.plan.price * (part / DEAR).clamp(max=1)
         length = torch.stack([code_length(law, settled) for law in laws]).sum()
@@ -133,7 +133,7 @@ def spread_bank(stage: Stage) -> tuple[Tensor, int]:
     return dense.flatten(0, 1).to(memory_format=torch.channels_last), 1
 
 
-def drawn_outputs(
+def draw_outputs(
     net: ShortNetwork, banks: Sequence[tuple[Tensor, int]], laws: Sequence[Tensor], hard: Tensor, values: Tensor
 ) -> Tensor:
     """The network's outputs for weights drawn for each image, or (`hard` is 1) for the likeliest weights.
@@ -149,15 +149,15 @@ def drawn_outputs(
         if stage.margin:
             padded = functional.pad(values, [stage.margin] * 4, mode="replicate")
             responses = functional.conv2d(padded, bank.to(values.dtype), groups=groups)
-        mean, spread, power = _moments(law, hard)
+        mean, spread, power = _compute_moments(law, hard)
         norm = (power.sum(dim=1, keepdim=True) + FLOOR).rsqrt()
-        values = stage.handed_on(values, _drawn(responses, mean * norm, spread * norm.square(), SHIFT))
-    mean, spread, _ = _moments(laws[-1], hard)
+        values = stage.hand_on(values, _draw(responses, mean * norm, spread * norm.square(), SHIFT))
+    mean, spread, _ = _compute_moments(laws[-1], hard)
     features = net.readout.features(values)
-    return _drawn(features[:, :, None, None], mean, spread, 1.0)[:, :, 0, 0]
+    return _draw(features[:, :, None, None], mean, spread, 1.0)[:, :, 0, 0]
 
 
-def _moments(law: Tensor, hard: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _compute_moments(law: Tensor, hard: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Mean, variance and mean square of the weights."""
     mean, power = law[2] - law[0], 1 - law[1]
     spread = (power - mean.square()) * (1 - hard)
@@ -166,7 +166,7 @@ def _moments(law: Tensor, hard: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return mean, spread, power + hard * (likeliest.square() - power).detach()
 
 
-def _drawn(features: Tensor, mean: Tensor, spread: Tensor, shift: float) -> Tensor:
+def _draw(features: Tensor, mean: Tensor, spread: Tensor, shift: float) -> Tensor:
     """Combinations with their noise, which is one number for all places of an image, as weights are shared there."""
     kind = features.dtype
     centre = functional.conv2d(features, mean[:, :-1, None, None].to(kind), shift * mean[:, -1].to(kind))
@@ -182,20 +182,20 @@ def errors_of(net: ShortNetwork, data: Data) -> int:
     wrong = 0
     for start in range(0, len(data), BATCH):
         images, labels = (values[start : start + BATCH].cpu() for values in (data.inputs, data.labels))
-        wrong += int((net(prepared(images)).argmax(dim=1) != labels).sum())
+        wrong += int((net(prepare(images)).argmax(dim=1) != labels).sum())
     return wrong
 
 
-def trained(plan: Plan, train: Data, steps: int) -> dict[str, Tensor]:
+def train_network(plan: Plan, train: Data, steps: int) -> dict[str, Tensor]:
     """The ternary weights after so many steps on a training set, where that is; they are returned on the CPU."""
-    trainer = Trainer(plan, after_stem(plan.shape, train), train.labels, steps)
+    trainer = Trainer(plan, run_stem(plan.shape, train), train.labels, steps)
     run_steps(trainer, steps)
     return {name: values.cpu() for name, values in trainer.weights().items()}
 
 
 def run_steps(trainer: Trainer, steps: int) -> None:
     """All steps of a training."""
-    step, on_gpu = captured(trainer), trainer.labels.is_cuda
+    step, on_gpu = capture(trainer), trainer.labels.is_cuda
     trainer.done.zero_()
     if on_gpu:  # steps have a stream of their own
         torch.cuda.synchronize()
@@ -206,16 +206,16 @@ def run_steps(trainer: Trainer, steps: int) -> None:
 
 
 @torch.no_grad()
-def after_stem(shape: Shape, train: Data) -> Tensor:
+def run_stem(shape: Shape, train: Data) -> Tensor:
     """What comes out of the stem for every image; in half the bits on a GPU."""
     device = train.inputs.device
     stem = ShortNetwork(shape).to(device).stem
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    batches = (stem(prepared(batch)) for batch in train.inputs.split(BATCH))
+    batches = (stem(prepare(batch)) for batch in train.inputs.split(BATCH))
     return torch.cat([batch.to(dtype, memory_format=torch.channels_last) for batch in batches])
 
 
-def captured(trainer: Trainer) -> Callable[[], None]:
+def capture(trainer: Trainer) -> Callable[[], None]:
     """The step as a replay on a stream of its own; on a CPU, the step."""
     if trainer.labels.device.type != "cuda":
         return trainer.step

@@ -143,7 +143,11 @@ class Job:
         if self.row == REAL:
             whole = replace(plan.second, epochs=plan.first.epochs + plan.second.epochs)
             real = train(model, data, whole, test=test, directory=place, device=self.device, progress=False)
-            return {"row": self.row, "accuracy": real.history[-1].test_accuracy, "seconds": _seconds_since(began)}
+            return {
+                "row": self.row,
+                "accuracy": real.history[-1].test_accuracy,
+                "seconds": _measure_seconds_since(began),
+            }
         binary = train_binary(
             binarize(model, example=data.example, scale=FORMS[self.row]),
             data,
@@ -166,11 +170,11 @@ class Job:
             "zero scales": zeros,
             "signs": signs,
             "penalty of scales": scale_penalty(binary.model, plan.tau).item() - signs * math.log(2),
-            "seconds": _seconds_since(began),
+            "seconds": _measure_seconds_since(began),
         }
 
 
-def rows_of(part: str, full: bool, directory: Path, device: str, workers: int) -> Iterator[Row]:
+def measure_rows(part: str, full: bool, directory: Path, device: str, workers: int) -> Iterator[Row]:
     """The figures of each row of a part, as they are known."""
     plan = (FULL if full else SHORT)[part]
     jobs = [Job(row, plan, directory / part, device) for row in ROWS]
@@ -187,7 +191,7 @@ def rows_of(part: str, full: bool, directory: Path, device: str, workers: int) -
             yield row
 
 
-def in_order(rows: Sequence[Row]) -> list[Row]:
+def sort_rows(rows: Sequence[Row]) -> list[Row]:
     """Rows as the table has them."""
     return sorted(rows, key=lambda row: ROWS.index(row["row"]))
 
@@ -223,8 +227,8 @@ def main(options: Sequence[str] | None = None) -> None:
         plan = asdict((FULL if arguments.full else SHORT)[part])
         rows: list[Row] = []
         directory = arguments.directory / mode
-        for row in rows_of(part, arguments.full, directory, arguments.device, arguments.workers):
-            rows = in_order([*rows, row])
+        for row in measure_rows(part, arguments.full, directory, arguments.device, arguments.workers):
+            rows = sort_rows([*rows, row])
             found[part] = {"plan": plan, "rows": rows}
             if arguments.results:
                 name = "xnor.json" if arguments.full else "xnor_short.json"
@@ -235,5 +239,5 @@ def main(options: Sequence[str] | None = None) -> None:
         show(part, figures)
 
 
-def _seconds_since(began: float) -> float:
+def _measure_seconds_since(began: float) -> float:
     return round(time.perf_counter() - began, 1)

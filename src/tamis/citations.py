@@ -220,9 +220,9 @@ def cite(source: str) -> str:
         'Gonon (2024), Theorem 3.4.1'
     """
     key, comma, place = source.partition(",")
-    names = [author.split()[-1] for author in _authors(key)]
+    names = [author.split()[-1] for author in _list_authors(key)]
     who = f"{names[0]} et al." if len(names) > 2 else " and ".join(names)
-    return f"{who} ({_field(key, 'year')}){comma}{place}"
+    return f"{who} ({_read_field(key, 'year')}){comma}{place}"
 
 
 def reference(key: str) -> str:
@@ -232,14 +232,14 @@ def reference(key: str) -> str:
         >>> reference("lybrand2021gpfq")
         'Eric Lybrand, Rayan Saab (2021): A Greedy Algorithm for Quantizing Neural Networks'
     """
-    return f"{', '.join(_authors(key))} ({_field(key, 'year')}): {_field(key, 'title')}"
+    return f"{', '.join(_list_authors(key))} ({_read_field(key, 'year')}): {_read_field(key, 'title')}"
 
 
-def _authors(key: str) -> list[str]:
-    return _field(key, "author").split(" and ")
+def _list_authors(key: str) -> list[str]:
+    return _read_field(key, "author").split(" and ")
 
 
-def _field(key: str, name: str) -> str:
+def _read_field(key: str, name: str) -> str:
     """Return a field of a work without BibTeX's markup: braces, TeX accents, ends of lines."""
     match = re.search(rf"^  {name} *= {{(.*?)}},?$", citation(key), re.MULTILINE | re.DOTALL)
     assert match is not None, f"{key} has no {name}"

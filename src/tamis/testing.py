@@ -81,7 +81,7 @@ def _without_values(net: Network, node: object) -> Call:
     return Call(node, lambda name: None, net.carries_data)  # type: ignore[arg-type]
 
 
-def _one_sample(net: Network, x: Tensor) -> Tensor:
+def _take_one_sample(net: Network, x: Tensor) -> Tensor:
     return x[:1] if net.batched else x
 
 
@@ -115,7 +115,7 @@ def _move_params(net: Network, spread: float, generator: torch.Generator) -> Net
 
 def _check_norms(net: Network, x: Tensor) -> None:
     """Check path-norms (`magnitude`) and product norms (`reach`) against the enumerated paths."""
-    x = _one_sample(net, x)
+    x = _take_one_sample(net, x)
     # Powers other than 1 show a `magnitude` that raises |θ|^q once more, or forgets a number of the call.
     for q in (0.5, 1, 2, 4):
         lifted = lifting(net, x, q=q)
@@ -143,7 +143,7 @@ def _check_costs(net: Network) -> None:
 def _check_boxes(net: Network, x: Tensor) -> None:
     """Check that no point of a box leaves the bound over it (`interval_rule`), and that equal networks have none."""
     generator = torch.Generator().manual_seed(3)
-    x, other = _one_sample(net, x), _move_params(net, 0.2, generator)
+    x, other = _take_one_sample(net, x), _move_params(net, 0.2, generator)
     (bound,) = box_deviation(net, other, x, radius=0.1)[:1]
     for _ in range(8):
         point = x + 0.1 * (2 * torch.rand(x.shape, generator=generator, dtype=x.dtype) - 1)
@@ -162,7 +162,7 @@ def _assert_near(found: float, wanted: float, what: str, slack: float = 0.0) -> 
 # -- criteria and quantizers ---------------------------------------------------------------------------------------
 
 
-def _small_convnet() -> tuple[Network, nn.Module, Tensor]:
+def _make_small_convnet() -> tuple[Network, nn.Module, Tensor]:
     """Return a network with every kind of layer, its module, and data for it."""
     generator = torch.Generator().manual_seed(0)
     module = nn.Sequential(
@@ -196,7 +196,7 @@ def check_criterion(criterion: Any, net: Network | None = None) -> None:
     Example:
         >>> check_criterion("magnitude")
     """
-    net = _small_convnet()[0] if net is None else net
+    net = _make_small_convnet()[0] if net is None else net
     everything = prune(net, 0, by=criterion).masks
     names, total = list(everything), everything.total
     _check_scores(criterion_of(criterion), net, names)
@@ -249,7 +249,7 @@ def check_quantizer(method: str | Quantizer) -> None:
     Example:
         >>> check_quantizer("msq")
     """
-    net, module, data = _small_convnet()
+    net, module, data = _make_small_convnet()
 
     def run(inputs: object = data, start: object = net, **settings: object) -> Compressed:
         return quantize(start, inputs, method=method, progress=False, **settings)  # type: ignore[arg-type]
@@ -400,22 +400,22 @@ def _check_round_trip(encoding: Encoding, content: Decoded, stored: Encoded) -> 
     result = _decode(encoding, stored, content)
     what = f"{encoding.name} with {content.tensor.dtype} of shape {tuple(content.tensor.shape)}"
     assert result.tensor.is_contiguous(), f"{what} decodes to a tensor that is not contiguous"
-    assert _same_bits(result.tensor, content.tensor), f"{what} does not give back every bit"
-    assert _same_bits(result.mask, content.mask), f"{what} does not give back the mask"
-    assert _same_codes(result.codes, content.codes), f"{what} does not give back the codes"
+    assert _have_same_bits(result.tensor, content.tensor), f"{what} does not give back every bit"
+    assert _have_same_bits(result.mask, content.mask), f"{what} does not give back the mask"
+    assert _have_same_codes(result.codes, content.codes), f"{what} does not give back the codes"
 
 
-def _same_bits(one: Tensor | None, other: Tensor | None) -> bool:
+def _have_same_bits(one: Tensor | None, other: Tensor | None) -> bool:
     if one is None or other is None:
         return one is other
     return one.dtype is other.dtype and one.shape == other.shape and torch.equal(tensor_bytes(one), tensor_bytes(other))
 
 
-def _same_codes(one: Codes | None, other: Codes | None) -> bool:
+def _have_same_codes(one: Codes | None, other: Codes | None) -> bool:
     if one is None or other is None:
         return one is other
     parts = ((one.indices, other.indices), (one.levels, other.levels), (one.scales, other.scales))
-    return all(_same_bits(mine, theirs) for mine, theirs in parts)
+    return all(_have_same_bits(mine, theirs) for mine, theirs in parts)
 
 
 def _check_own_memory(encoding: Encoding, content: Decoded, stored: Encoded) -> None:
@@ -429,7 +429,7 @@ def _check_own_memory(encoding: Encoding, content: Decoded, stored: Encoded) -> 
     for part in stored.parts.values():
         part.copy_(torch.ones_like(part))
     for value, old in zip(results, before, strict=True):
-        assert _same_bits(value, old), f"what {encoding.name} decodes shares memory with the parts"
+        assert _have_same_bits(value, old), f"what {encoding.name} decodes shares memory with the parts"
 
 
 def _check_refusals(encoding: Encoding, content: Decoded, stored: Encoded) -> None:
@@ -512,7 +512,7 @@ def _check_product(name: str, pattern: Pattern, layout: str, batch: int, dtype: 
     y.backward(gradient)
     # The reference runs in float64 on the same numbers, so that the slack is for the backend's own error.
     dense_x, dense_weight = (each.detach().double().requires_grad_() for each in (x, weight))
-    matrix = _dense(dense_weight, pattern)
+    matrix = _make_dense(dense_weight, pattern)
     wanted = dense_x @ matrix.T if first else matrix @ dense_x
     wanted.backward(gradient.double())
     what = f"backend '{name}', pattern {pattern.shape}, {layout}, a batch of {batch}, {dtype}"
@@ -526,7 +526,7 @@ def _check_product(name: str, pattern: Pattern, layout: str, batch: int, dtype: 
     return True
 
 
-def _dense(weight: Tensor, pattern: Pattern) -> Tensor:
+def _make_dense(weight: Tensor, pattern: Pattern) -> Tensor:
     """Return the matrix by the definition: entry (i, k, m, j) of the weight in block i, at offset j."""
     a, b, c, d = pattern.shape
     blocks = weight.permute(0, 1, 3, 2).unsqueeze(-1) * torch.eye(d, dtype=weight.dtype, device=weight.device)[:, None]

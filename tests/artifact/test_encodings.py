@@ -17,7 +17,7 @@ from tamis.artifact.encodings import ENCODINGS, Decoded, shortest
 from tamis.artifact.encodings import naturals as as_bytes
 from tamis.artifact.encodings.base import Array
 from tamis.artifact.encodings.narrow_float import NARROWER, narrow_dtype
-from tamis.artifact.encodings.naturals import running_sums, to_bytes
+from tamis.artifact.encodings.naturals import iterate_running_sums, to_bytes
 from tamis.artifact.encodings.positions import CODINGS
 from tamis.errors import CorruptArtifact
 
@@ -38,7 +38,7 @@ def test_naturals_are_written_as_defined(naturals: list[int]) -> None:
 
 
 def sums_of(coded: Array, plus: int = 0) -> list[int]:
-    return [end for sums in running_sums(coded, plus) for end in sums.tolist()]
+    return [end for sums in iterate_running_sums(coded, plus) for end in sums.tolist()]
 
 
 @pytest.fixture(params=[1, 7, as_bytes.BLOCK])

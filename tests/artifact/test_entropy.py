@@ -145,7 +145,9 @@ def test_rows_take_hardly_more_than_their_entropy(base: int, power: float) -> No
 
 def test_a_group_is_as_many_digits_as_a_byte_holds() -> None:
     assert [group_of(base) for base in (2, 3, 4, 5, 6, 7, 15, 16, 17, 256, 65536)] == [8, 5, 4, 3, 3, 2, 2, 2, 1, 1, 1]
-    assert [coded_digits._group(base) for base in range(2, 300)] == [group_of(base) for base in range(2, 300)]
+    assert [coded_digits._count_digits_per_symbol(base) for base in range(2, 300)] == [
+        group_of(base) for base in range(2, 300)
+    ]
 
 
 GOOD = np.array([*skewed(3, 500, 0, 4.0)], dtype=np.uint8)

@@ -265,8 +265,8 @@ def test_a_file_that_computes_something_else_is_not_written(tmp_path: Path, monk
     pytest.importorskip("onnxruntime")
     net = compressed("double")[0].network
     other = net.with_params({"0.weight": net.params["0.weight"] + 1e-3})
-    program = module_of_export._program(other)
-    monkeypatch.setattr(module_of_export, "_program", lambda net: program)
+    program = module_of_export._export_program(other)
+    monkeypatch.setattr(module_of_export, "_export_program", lambda net: program)
     (tmp_path / "small.onnx").write_text("what was there")
     with pytest.raises(TamisError, match=r"small\.onnx' was not written: on random inputs, it differs .* by \d"):
         module_of_export.export(net, tmp_path / "small.onnx")

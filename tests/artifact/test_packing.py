@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tamis.artifact.codes import Codes
 from tamis.artifact.encodings import Decoded, packing, shortest
 from tamis.artifact.encodings.base import Array
-from tamis.artifact.encodings.packing import pack, packed_size, unpack
+from tamis.artifact.encodings.packing import compute_packed_size, pack, unpack
 from tamis.errors import CorruptArtifact
 
 in_blocks = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -54,7 +54,7 @@ def test_indices_are_packed_as_defined_and_come_back(data: st.DataObject) -> Non
     indices = data.draw(st.lists(st.integers(0, levels - 1), max_size=100))
     packed = pack(row(indices, levels), levels)
     assert packed.dtype == np.uint8 and packed.tolist() == literally(indices, levels)
-    assert len(packed) == packed_size(len(indices), levels)
+    assert len(packed) == compute_packed_size(len(indices), levels)
     again = unpack(packed, len(indices), levels)
     assert again.dtype == row([], levels).dtype and again.tolist() == indices
 

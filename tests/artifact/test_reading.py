@@ -20,7 +20,7 @@ from tamis.artifact.format_v2 import _join_bytes
 from tamis.errors import CorruptArtifact
 from tamis.kernels import dispatch
 
-needs_extension = pytest.mark.skipif(dispatch.native() is None, reason=dispatch.native_reason())
+needs_extension = pytest.mark.skipif(dispatch.native() is None, reason=dispatch.explain_native())
 
 
 @given(st.sampled_from([2, 4, 8]), st.integers(0, 100), st.integers(0, 9), st.integers(0, 2**32))

@@ -106,7 +106,7 @@ def test_it_takes_a_fiftieth_of_the_file_or_128_bytes_and_as_much_of_that_as_it_
 def test_the_smallest_file_remembers_a_dozen_samples(samples: int) -> None:
     """Gaps between few samples are long, and each takes more bits: fewest of them fit where all nearly do."""
     seen = seen_of(samples)
-    text = seen_filter.encode_within(seen, lambda text: len(text) + len(',"seen":""'), seen_filter.room_beside(0))
+    text = seen_filter.encode_within(seen, lambda text: len(text) + len(',"seen":""'), seen_filter.compute_room(0))
     assert text is not None and len(text) + len(',"seen":""') <= 128
     assert len(seen_filter.read("file", text).cells) >= 12
 

@@ -142,7 +142,7 @@ def check_boxes(
     radius = draw.choice([0.0, 0.5, 1e-300, 5e-324, 1e30])
     nets = net.to(torch.float64), other.to(torch.float64)
     bounds = box_deviation(nets[0], nets[1], inputs, radius)
-    outputs = bounded_outputs(nets[0], Interval(inputs - radius, inputs + radius).outward())
+    outputs = bounded_outputs(nets[0], Interval(inputs - radius, inputs + radius).widen())
     for number, (x, bound) in enumerate(zip(inputs.tolist(), bounds, strict=True)):
         for _ in range(3):
             point = [draw_inside(draw, each, radius) for each in x]

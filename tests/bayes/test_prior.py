@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import kstest
 
-from tamis.bayes.prior import REAL, SCALE, SIGN, ExpertDistribution, HeavyTailed, Prior, Shifted, random_signs
+from tamis.bayes.prior import REAL, SCALE, SIGN, ExpertDistribution, HeavyTailed, Prior, Shifted, draw_signs
 from tamis.bounds import kl_xnor
 from tamis.errors import AssumptionViolated, InvalidInput
 
@@ -140,7 +140,7 @@ def test_the_prior_of_all_kinds() -> None:
 
 
 def test_signs_are_fair() -> None:
-    assert abs(float(random_signs((40_000,), seeded()).mean())) < 4 / 200
+    assert abs(float(draw_signs((40_000,), seeded()).mean())) < 4 / 200
 
 
 def test_what_is_refused() -> None:

@@ -120,7 +120,7 @@ def test_theorem_4_1_by_draws_is_within_its_error() -> None:
     expert = torch.tensor([0.7], dtype=torch.float64)
     law = ExpertDistribution(PRIOR, torch.tensor([REAL]), expert)
     grid = torch.linspace(-2, 2, 40_001, dtype=torch.float64)
-    (shifted, _) = law._parts()
+    (shifted, _) = law._make_parts()
     density = shifted.log_density(grid[:, None])[:, 0].exp()
     share = density / density.sum()
     table = losses(space, 0, grid[:, None], rounds)

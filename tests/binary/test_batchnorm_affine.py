@@ -15,7 +15,7 @@ from tamis.binary import batchnorm_affine as module
 from tamis.binary.batchnorm_affine import find_affine
 from tamis.kernels import dispatch
 
-needs_extension = pytest.mark.skipif(dispatch.native() is None, reason=dispatch.native_reason())
+needs_extension = pytest.mark.skipif(dispatch.native() is None, reason=dispatch.explain_native())
 
 
 def drawn(norm: nn.BatchNorm1d | nn.BatchNorm2d, seed: int = 0) -> nn.BatchNorm1d | nn.BatchNorm2d:

@@ -177,7 +177,7 @@ def test_what_a_container_with_a_hook_shares_stays() -> None:
     assert exchanged(model, torch.randn(2, 6, 5, 5)) == [(False, False)] * 2
 
 
-@pytest.mark.skipif(dispatch.native() is None, reason=dispatch.native_reason())
+@pytest.mark.skipif(dispatch.native() is None, reason=dispatch.explain_native())
 def test_bits_through_norms_of_every_slope() -> None:
     torch.manual_seed(0)
     for convolution, norm, size in ((BinaryConv2d, nn.BatchNorm2d, (9, 9)), (BinaryConv1d, nn.BatchNorm1d, (40,))):

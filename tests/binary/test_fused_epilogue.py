@@ -18,7 +18,7 @@ from tamis.binary.packed_layers import PackedLayer, packed_layers
 from tamis.kernels import dispatch
 from tamis.training.models.resnet import BasicBlock, Bottleneck, ResNet
 
-needs_extension = pytest.mark.skipif(dispatch.native() is None, reason=dispatch.native_reason())
+needs_extension = pytest.mark.skipif(dispatch.native() is None, reason=dispatch.explain_native())
 
 
 def shaken(model: nn.Module, seed: int = 0) -> nn.Module:

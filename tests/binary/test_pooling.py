@@ -63,7 +63,7 @@ def test_a_relu_leaves_a_window_of_padding_alone_below_everything() -> None:
     assert torch.equal(FastMaxPool2d(pool, relu=True)(x.mT.expand(2, 3, 7, 9)), pool(x.mT.expand(2, 3, 7, 9).relu()))
 
 
-@pytest.mark.skipif(dispatch.native() is None, reason=dispatch.native_reason())
+@pytest.mark.skipif(dispatch.native() is None, reason=dispatch.explain_native())
 @pytest.mark.parametrize(
     "pool", [nn.MaxPool2d(3, 2, 1), nn.MaxPool2d((2, 3), (1, 3), (1, 0)), nn.MaxPool2d(2)], ids=str
 )
@@ -126,7 +126,7 @@ def test_gradients_and_errors_are_those_of_pytorch() -> None:
         FastMaxPool2d(nn.MaxPool2d(9))(torch.randn(1, 2, 6, 6))
 
 
-@pytest.mark.skipif(dispatch.native() is None, reason=dispatch.native_reason())
+@pytest.mark.skipif(dispatch.native() is None, reason=dispatch.explain_native())
 def test_the_kernel_refuses_sizes_that_do_not_agree() -> None:
     native = dispatch.native()
     assert native is not None

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from paired_counts import RATES, failures, worst_failure
 from scipy import stats
 
-from tamis.bounds.accuracy_change_by_difference import SHARE, _tail, accuracy_change_by_difference
+from tamis.bounds.accuracy_change_by_difference import SHARE, _bound_tail, accuracy_change_by_difference
 from tamis.bounds.binomial import largest_rate, smallest_rate
 from tamis.errors import InvalidInput
 
@@ -56,7 +56,7 @@ def difference_tail(difference: int, n: int, theta: float, discordant: float) ->
 def test_the_tail_is_that_of_the_trinomial_distribution(n: int, discordant: float, lead: float, data: Any) -> None:
     difference, theta = data.draw(st.integers(-n, n)), lead * discordant
     exact = difference_tail(difference, n, theta, discordant)
-    got = _tail(difference, n, theta, discordant, 0.05)
+    got = _bound_tail(difference, n, theta, discordant, 0.05)
     assert exact * (1 + 1e-12) <= got <= exact * (1 + 1e-8) + 1e-12
 
 
@@ -66,7 +66,7 @@ def test_the_tail_is_exact_for_many_samples(n: int, pairs: int) -> None:
     for deviations in (0, 1.5, 4):
         difference = round(n * theta - deviations * math.sqrt(pairs))
         exact = difference_tail(difference, n, theta, discordant)
-        got = _tail(difference, n, theta, discordant, 0.05)
+        got = _bound_tail(difference, n, theta, discordant, 0.05)
         assert exact <= got <= exact * (1 + 1e-8) + 1e-12
 
 

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 import tamis
 from tamis.bounds.box_deviation import box_deviation
 from tamis.bounds.interval import Interval, interval
-from tamis.bounds.joint_interval import Joint, _pointwise, joint_interval
+from tamis.bounds.joint_interval import Joint, _apply_pointwise, joint_interval
 from tamis.bounds.linear_relaxation import linear_relaxation
 from tamis.errors import InvalidInput
 from tamis.graph import Node
@@ -148,7 +148,7 @@ def test_no_function_of_one_neuron_leaves_its_interval(node: Node) -> None:
     for scales in SCALES.values():
         ends = [draw_tensor(random_, torch.zeros(4), scales).sort()[0] for _ in range(2)]
         mine, other = (Interval(each[:2], each[2:]) for each in ends)
-        found = _pointwise(node, Joint(mine, other, other - mine))
+        found = _apply_pointwise(node, Joint(mine, other, other - mine))
         for _ in range(2):
             z, z_other = (
                 [random_.choice((Fraction(a), Fraction(b), (Fraction(a) + Fraction(b)) / 2)) for a, b in pairs(x)]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import tamis
 from tamis.bounds.interval import Interval, interval
-from tamis.bounds.interval_pointwise import pointwise_of
+from tamis.bounds.interval_pointwise import find_pointwise
 from tamis.errors import InvalidInput, UnsupportedOp
 from tamis.graph import Node
 from tamis.graph.network import op_name
@@ -25,7 +25,7 @@ aten = torch.ops.aten
 @given(low=st.floats(-8, 8), width=st.floats(0, 9))
 @settings(deadline=None, max_examples=12)
 def test_ranges_and_slopes_of_functions_of_one_neuron(node: Node, low: float, width: float) -> None:
-    function = pointwise_of(node)
+    function = find_pointwise(node)
     assert function is not None
     x = torch.linspace(low, low + width, 201, dtype=torch.float64)
     values = function.run(x)

@@ -21,8 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tamis.bounds.interval import Interval, interval
-from tamis.bounds.interval_pointwise import PiecewiseLinear, pointwise_of
-from tamis.bounds.joint_interval import Joint, _pointwise, joint_interval
+from tamis.bounds.interval_pointwise import PiecewiseLinear, find_pointwise
+from tamis.bounds.joint_interval import Joint, _apply_pointwise, joint_interval
 from tamis.errors import InvalidInput
 from tamis.graph import Node, Ref
 
@@ -52,7 +52,7 @@ def test_the_tightest_interval_of_a_difference(
 ) -> None:
     """On a grid that holds all kinks and ends, where enumeration is exact."""
     x = Joint(ends(*mine), ends(*other), ends(*apart))
-    function = pointwise_of(node)
+    function = find_pointwise(node)
     assert isinstance(function, PiecewiseLinear)
     z, z_other = torch.meshgrid(*[torch.arange(-80, 121, dtype=torch.float64) / 4] * 2, indexing="ij")
     inside = torch.ones_like(z, dtype=torch.bool)
@@ -61,7 +61,7 @@ def test_the_tightest_interval_of_a_difference(
     if not bool(inside.any()):
         return
     gaps = (function.run(z_other) - function.run(z))[inside]
-    found = _pointwise(node, x).apart
+    found = _apply_pointwise(node, x).apart
     assert float(found.low) == pytest.approx(float(gaps.min()), abs=1e-12)
     assert float(found.high) == pytest.approx(float(gaps.max()), abs=1e-12)
 

@@ -35,8 +35,8 @@ from tamis.bounds import box_backward
 from tamis.bounds import linear_relaxation as module
 from tamis.bounds.box_lines import lines
 from tamis.bounds.interval import Interval
-from tamis.bounds.interval_pointwise import pointwise_of
-from tamis.bounds.joint_interval import Joint, _pointwise, joint_interval
+from tamis.bounds.interval_pointwise import find_pointwise
+from tamis.bounds.joint_interval import Joint, _apply_pointwise, joint_interval
 from tamis.bounds.linear_relaxation import linear_relaxation
 from tamis.graph import Node
 from tamis.graph.network import op_name
@@ -98,14 +98,14 @@ def test_lines_lie_above_and_below(node: Node) -> None:
     z = points(starts[0], widths[0])
     shuffled = points(starts[1], widths[1])[:, torch.randperm(400, generator=generator)]
     d = some(0, 1, 0.0, 1e-9, 1.0) * (shuffled - z)
-    function = pointwise_of(node)
+    function = find_pointwise(node)
     assert function is not None
 
     def around_all(values: Tensor) -> Interval:
         return Interval(values.amin(1, keepdim=True), values.amax(1, keepdim=True))
 
-    x = Joint(around_all(z), around_all(z + d), around_all(d).outward())
-    bounds = lines(function, x, _pointwise(node, x))
+    x = Joint(around_all(z), around_all(z + d), around_all(d).widen())
+    bounds = lines(function, x, _apply_pointwise(node, x))
     value, gap = function.run(z), function.run(z + d) - function.run(z)
     slack = 1e-13 * (1 + z.abs() + d.abs())
     assert bool((bounds.below.at(z, d) <= value + slack).all()) and bool((value <= bounds.above.at(z, d) + slack).all())
@@ -188,7 +188,7 @@ def test_one_function_at_a_time_and_in_parts_gives_the_same(name: str, monkeypat
     (together,) = linear_relaxation(net, other, box)
     monkeypatch.setattr(box_backward, "AT_A_TIME", 30)
     (parts,) = linear_relaxation(net, other, box)
-    monkeypatch.setattr(module, "batch_axes", lambda *_: None)
+    monkeypatch.setattr(module, "find_batch_axes", lambda *_: None)
     (single,) = linear_relaxation(net, other, box)
     for found in (parts, single):
         torch.testing.assert_close(found.low, together.low, rtol=1e-9, atol=1e-9)

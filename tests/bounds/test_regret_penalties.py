@@ -14,11 +14,11 @@ from scipy.integrate import quad
 
 from tamis.bounds.regret_penalties import (
     PerturbedLayer,
+    compute_recursions,
     convolution_layer,
     dense_layer,
     perturbation_moments,
     perturbation_penalties,
-    recursions,
 )
 from tamis.errors import AssumptionViolated, InvalidInput
 
@@ -153,7 +153,7 @@ def test_the_recursions_and_the_rise(widths: list[int], tau: float, R: float) ->
         x = rng.normal(size=widths[0]) * 10 ** rng.uniform(-2, 1)
         layers, norm = layers_of(expert, tau, R), float(np.linalg.norm(x))
         *hidden, (logits, own) = activations(expert, x, tau, R, 3000, seed)
-        sizes, distances = recursions(layers[:-1])
+        sizes, distances = compute_recursions(layers[:-1])
         for (moved, fixed), size, distance in zip(hidden, sizes[1:], distances[1:], strict=True):
             assert np.linalg.norm(moved, axis=1).mean() <= 1.02 * (size.slope * norm + size.offset)
             assert np.linalg.norm(moved - fixed, axis=1).mean() <= 1.02 * (distance.slope * norm + distance.offset)

@@ -170,7 +170,7 @@ RECOGNISES_NONE = f"This file recognises none of the {ON_YOUR_WORD}"
 
 
 def test_a_file_that_remembers_nothing_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tamis.artifact.format_v2.room_beside", lambda nbytes: 0)
+    monkeypatch.setattr("tamis.artifact.format_v2.compute_room", lambda nbytes: 0)
     torch.manual_seed(0)
     net, path = tamis.trace(digits_cnn(2), TRAIN.example), tmp_path / "tiny.tamis"
     tamis.quantize(net, TRAIN, levels=4, method="msq", c_alpha=2.0, progress=False).save(path)

@@ -21,8 +21,8 @@ from typer.testing import CliRunner
 
 import tamis
 import tamis.reports.comparison
-from tamis.cli.command_line import as_written
-from tamis.cli.compress import tries
+from tamis.cli.command_line import quote_as_written
+from tamis.cli.compress import make_tries_table
 from tamis.cli.main import app
 from tamis.cli.options import ModelChoice
 from tamis.recipes import list_shipped, recipe_of
@@ -86,9 +86,9 @@ def test_a_recipe_runs_and_says_what_that_cost() -> None:
 
 
 def test_the_command_that_repeats_a_run_can_be_pasted() -> None:
-    assert as_written(ModelChoice(MLP)) == MLP
+    assert quote_as_written(ModelChoice(MLP)) == MLP
     for name in ("plain.safetensors", "my weights.safetensors", "it's <b>$HOME</b>.safetensors"):
-        written = shlex.split(as_written(ModelChoice(MLP, Path(name), "1,8,8", trust=True)))
+        written = shlex.split(quote_as_written(ModelChoice(MLP, Path(name), "1,8,8", trust=True)))
         assert written == [MLP, "--weights", name, "--shape", "1,8,8", "--trust"]
 
 
@@ -98,7 +98,7 @@ def test_the_search_says_what_won_and_how_each_try_did() -> None:
         {"start": "prune", "layers": "3 levels ×2", "bytes": 2900, "different": 4, "moved": None, "chosen": True},
     ]
     out = Console(file=io.StringIO(), width=100)
-    out.print(tries(tried, 50))
+    out.print(make_tries_table(tried, 50))
     heading, _, first, second = out.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert heading.split() == ["tried", "layers", "bytes", "differs,", "of", "50", "held", "out", "outputs", "moved"]
     assert first.split() == ["won", "prune", "3", "levels", "×2", "2,900", "4", "(8.00%)", "–"]

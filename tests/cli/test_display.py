@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tamis.cli.display import from_logarithm, rounded_up, with_unit
+from tamis.cli.display import from_logarithm, round_up, with_unit
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_numbers_beyond_float64():
 @given(value=st.floats(allow_nan=False, allow_infinity=False), digits=st.integers(0, 8))
 @example(value=3.49 * (1 + 4e-13), digits=2)
 def test_a_bound_is_rounded_up_however_little_is_above(value: float, digits: int) -> None:
-    shown = rounded_up(value, digits)
+    shown = round_up(value, digits)
     assert Fraction(value) <= Fraction(shown) < Fraction(value) + Fraction(1, 10**digits)
     assert -shown.as_tuple().exponent == digits
 

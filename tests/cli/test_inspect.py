@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import tamis
 import tamis.cli.inspect
-from tamis.cli.inspect import Inspection, inspection
+from tamis.cli.inspect import Inspection, inspect_network
 from tamis.cli.main import app
 from tamis.cli.model_argument import load_network
 from tamis.graph import operations_of
@@ -31,11 +31,11 @@ def networks_are_inspected_once():
 
     def inspect_once(net):
         if id(net) not in found:  # what is found keeps the network, so that no other has its id
-            found[id(net)] = inspection(net)
+            found[id(net)] = inspect_network(net)
         return found[id(net)]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tamis.cli.inspect, "inspection", inspect_once)
+        patch.setattr(tamis.cli.inspect, "inspect_network", inspect_once)
         yield
 
 
@@ -205,7 +205,7 @@ def test_a_network_that_is_not_homogeneous_says_which_operation_refuses():
 
 def test_the_network_is_as_capable_as_its_least_capable_operation():
     net = tamis.trace(nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3), nn.ReLU()), torch.zeros(1, 3))
-    found = inspection(net)
+    found = inspect_network(net)
     assert found.capability is Capability.LIPSCHITZ
     assert found.weakest is not None and found.weakest.module == "1"
 
@@ -234,7 +234,7 @@ def test_every_parameter_belongs_to_an_operation(name):
 def test_parameters_behind_a_mask_are_found():
     layer = nn.Linear(4, 2)
     prune.l1_unstructured(layer, "weight", amount=0.5)
-    found = inspection(tamis.trace(layer, torch.zeros(1, 4)))
+    found = inspect_network(tamis.trace(layer, torch.zeros(1, 4)))
     assert [set(row.parameters) for row in found.operations] == [{"weight_orig", "bias"}]
     assert (found.parameters, found.buffers) == (10, 8)
 

@@ -85,10 +85,10 @@ def test_a_file_that_is_written_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     Path("w.safetensors").touch()
     interruption.begin()
     interruption.writes(Path("w.safetensors"))
-    assert "nothing was written" in interruption.how_to_go_on()
+    assert "nothing was written" in interruption.explain_how_to_go_on()
     save_file({"x": torch.zeros(3)}, "w.safetensors")
-    assert interruption.how_to_go_on() == "interrupted; w.safetensors is written"
+    assert interruption.explain_how_to_go_on() == "interrupted; w.safetensors is written"
     interruption.begin()
-    assert interruption.how_to_go_on().startswith("interrupted; the same command begins anew:")
+    assert interruption.explain_how_to_go_on().startswith("interrupted; the same command begins anew:")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert interruption.how_to_go_on() == "interrupted; the same command begins anew: start it as before"
+    assert interruption.explain_how_to_go_on() == "interrupted; the same command begins anew: start it as before"

@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from tamis.cli.main import app
-from tamis.cli.messages import in_options, options_of
+from tamis.cli.messages import find_options, rewrite_in_options
 
 OPTIONS = {"levels": "--levels", "c_alpha": "--c-alpha", "biases": "--biases", "include": "--include", "data": "--data"}
 OPTIONS |= {
@@ -56,13 +56,13 @@ OPTIONS |= {
     ],
 )
 def test_arguments_become_options(said: str, heard: str) -> None:
-    assert in_options(said, OPTIONS, {"repair", "load"}) == heard
+    assert rewrite_in_options(said, OPTIONS, {"repair", "load"}) == heard
 
 
 def test_groups_have_the_options_of_all_their_commands() -> None:
     group = typer.main.get_command(app)
-    assert options_of(group.commands["sweep"])["storage"] == "--storage"  # type: ignore[attr-defined]
-    assert options_of(group.commands["quantize"])["out"] == "-o FILE"  # type: ignore[attr-defined]
+    assert find_options(group.commands["sweep"])["storage"] == "--storage"  # type: ignore[attr-defined]
+    assert find_options(group.commands["quantize"])["out"] == "-o FILE"  # type: ignore[attr-defined]
 
 
 MLP = "tamis.training.models:mlp"
@@ -97,5 +97,5 @@ def test_commands_speak_of_options(
     result = CliRunner().invoke(app, arguments)
     line = result.stderr.strip().splitlines()[-1]
     assert result.exit_code == 2 and part in line
-    names = options_of(typer.main.get_command(app).commands[arguments[0]])  # type: ignore[attr-defined]
+    names = find_options(typer.main.get_command(app).commands[arguments[0]])  # type: ignore[attr-defined]
     assert not [name for name in names if re.search(rf"(?<![\w-]){name}=", line)]

@@ -27,7 +27,7 @@ from tamis.bayes.journal import RoundJournal
 from tamis.bayes.run import RECORDS_FILE, SETTINGS_FILE
 from tamis.cli import online
 from tamis.cli.main import app
-from tamis.cli.online import PICTURE, SUMMARY, screen
+from tamis.cli.online import PICTURE, SUMMARY, make_screen
 from tamis.reports import line_panels
 
 UNION = ("--layers", "1,2", "--filters", "2")
@@ -227,7 +227,8 @@ def test_another_run_in_the_directory_is_refused() -> None:
 def test_every_kind_of_move_is_told_with_its_acceptance(changes: dict[str, Any], kinds: list[str]) -> None:
     told: list[dict[str, float]] = []
     run_online(
-        replace(ASKED, lam=20.0, particles=20, **changes), listen=lambda learner: told.append(online._figures(learner))
+        replace(ASKED, lam=20.0, particles=20, **changes),
+        listen=lambda learner: told.append(online._collect_figures(learner)),
     )
     assert list(told[0])[:2] == ["loss", "effective sample"]
     assert list(told[-1])[2:] == [f"{kind} accepted" for kind in kinds]
@@ -237,7 +238,7 @@ def test_every_kind_of_move_is_told_with_its_acceptance(changes: dict[str, Any],
 def test_the_screen() -> None:
     bar = Progress(auto_refresh=False)
     paper = Console(file=io.StringIO(), width=80)
-    paper.print(screen(bar, {"loss": 0.5, "effective sample": 41.0}, {"1 layer": 0.75, "2 layers": 0.25}))
+    paper.print(make_screen(bar, {"loss": 0.5, "effective sample": 41.0}, {"1 layer": 0.75, "2 layers": 0.25}))
     assert isinstance(paper.file, io.StringIO)
     lines = [line.rstrip() for line in paper.file.getvalue().splitlines()]
     assert lines[-3:] == [

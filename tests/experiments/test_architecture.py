@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from experiments import architecture, architecture_figure_1, architecture_transfer
-from experiments.architecture import CIFAR100, FASHION, FULL, HALVES, PAPER_TABLE, PARTS, SHORT, main, study_of
-from experiments.architecture_figure_1 import PRINTED, Plan, descend, figure_1, loss, minimised, zeros_and_ones
+from experiments.architecture import CIFAR100, FASHION, FULL, HALVES, PAPER_TABLE, PARTS, SHORT, main, make_study
+from experiments.architecture_figure_1 import PRINTED, Plan, descend, load_zeros_and_ones, loss, minimise, run_figure_1
 from experiments.architecture_transfer import (
     METHODS,
     RESHUFFLED,
@@ -23,8 +23,8 @@ from experiments.architecture_transfer import (
     Job,
     Study,
     Task,
-    balanced,
-    small_vgg,
+    draw_balanced,
+    make_small_vgg,
     transfer_study,
 )
 from tamis.architecture import Architecture
@@ -71,13 +71,13 @@ def test_the_papers_numbers_are_those_of_its_table() -> None:
 
 def test_the_full_study_has_the_papers_sizes_and_sparsities() -> None:
     assert FULL.sparsities == SPARSITIES and {size for size, _ in FULL.epochs} == {*SIZES} and FULL.runs == 5
-    shapes = [tuple(value.shape) for value in small_vgg((32, 64, 128), 5).parameters() if value.dim() > 1]
+    shapes = [tuple(value.shape) for value in make_small_vgg((32, 64, 128), 5).parameters() if value.dim() > 1]
     assert [shape[0] for shape in shapes] == [32, 32, 64, 64, 128, 128, 5]
     for part in (HALVES, FASHION, CIFAR100):
         for full in (True, False):
-            study = study_of(part, full, "./mine")
+            study = make_study(part, full, "./mine")
             assert (study.epochs, study.widths) == ((FULL if full else SHORT).epochs, (FULL if full else SHORT).widths)
-    assert study_of(CIFAR100, True, "./mine").new == Task("./mine:train", tuple(range(10)))
+    assert make_study(CIFAR100, True, "./mine").new == Task("./mine:train", tuple(range(10)))
 
 
 # -- tasks ---------------------------------------------------------------------------------------------------------
@@ -95,25 +95,25 @@ def test_a_task_is_some_classes_numbered_anew() -> None:
 
 def test_samples_are_balanced_and_drawn_by_seed() -> None:
     data = load_data("digits:train")
-    one, same, other = (balanced(data, 50, seed) for seed in (0, 0, 1))
+    one, same, other = (draw_balanced(data, 50, seed) for seed in (0, 0, 1))
     assert one.labels.bincount().tolist() == [5] * 10
     assert torch.equal(one.inputs, same.inputs) and not torch.equal(one.inputs, other.inputs)
     with pytest.raises(InvalidInput, match="55 images of 'digits:train' cannot be as many of each of 10 classes"):
-        balanced(data, 55, 0)
+        draw_balanced(data, 55, 0)
     with pytest.raises(InvalidInput, match=r"images of class 0, and 1000 are wanted"):
-        balanced(data, 10000, 0)
+        draw_balanced(data, 10000, 0)
 
 
 # -- Figure 1 ------------------------------------------------------------------------------------------------------
 
 
 def test_the_problem_is_that_of_64_connections() -> None:
-    x, y = zeros_and_ones()
+    x, y = load_zeros_and_ones()
     assert x.shape[1] == 64 and {*y.tolist()} == {0.0, 1.0} and x.min() >= 0 and x.max() == 1
 
 
 def test_the_loss_is_minus_the_mean_log_likelihood() -> None:
-    x, y = zeros_and_ones()
+    x, y = load_zeros_and_ones()
     v, theta = torch.rand(64, dtype=x.dtype), torch.randn(64, dtype=x.dtype)
     chance = torch.sigmoid(x @ (v * theta))
     expected = -(y * chance.log() + (1 - y) * (1 - chance).log()).mean()
@@ -123,7 +123,7 @@ def test_the_loss_is_minus_the_mean_log_likelihood() -> None:
 def test_descents_side_by_side_are_those_written_out() -> None:
     """The last seed and rate, step by step, with the gradient of (7)."""
     plan, t_s = TINY_FIGURE, 10.0
-    x, y = zeros_and_ones()
+    x, y = load_zeros_and_ones()
     steps, objective, kept = descend(plan, t_s, x, y)
     generator = torch.Generator().manual_seed(1)
     drawn = torch.randn(2, 64, generator=generator, dtype=x.dtype)
@@ -145,7 +145,7 @@ def test_descents_side_by_side_are_those_written_out() -> None:
 def test_the_minimum_over_the_cube_meets_its_conditions() -> None:
     generator = torch.Generator().manual_seed(0)
     root, target = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in ((6, 6), (6,)))
-    v = minimised(lambda v: (root @ v - target).square().sum(), torch.full((6,), 0.5, dtype=torch.float64))
+    v = minimise(lambda v: (root @ v - target).square().sum(), torch.full((6,), 0.5, dtype=torch.float64))
     slope = 2 * root.T @ (root @ v - target)
     inside = (v > 1e-9) & (v < 1 - 1e-9)
     assert slope[inside].abs().max() < 1e-6
@@ -153,7 +153,7 @@ def test_the_minimum_over_the_cube_meets_its_conditions() -> None:
 
 
 def test_figure_1_keeps_the_best_rate_and_both_bounds() -> None:
-    found = figure_1(TINY_FIGURE)
+    found = run_figure_1(TINY_FIGURE)
     assert [*found["by t_s"]] == ["t_l/1", "t_l/100", "t_l/1000"]
     for each in found["by t_s"].values():
         ends = each["final objective by rate"]
@@ -259,9 +259,9 @@ def test_the_program_shows_the_paper_beside_ours_stores_and_draws(
 def test_differences_within_chance_are_not_claimed() -> None:
     runs = {"AP": {"0.9": [0.5, 0.6, 0.7], "0.99": [0.5, 0.6, 0.7]}}
     other = {"random": {"0.9": [0.4, 0.5, 0.59], "0.99": [0.3, 0.8, 0.6]}}
-    line = architecture._compared({**runs, **other}, "random")
+    line = architecture._compare({**runs, **other}, "random")
     assert line.endswith("better at 0.9; worse at none")
-    assert architecture._compared({"AP": other["random"], "random": runs["AP"]}, "random").endswith(
+    assert architecture._compare({"AP": other["random"], "random": runs["AP"]}, "random").endswith(
         "better at none; worse at 0.9"
     )
 

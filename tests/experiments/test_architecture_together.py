@@ -7,14 +7,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from experiments.architecture_together import Together, accuracies, train_together
-from experiments.architecture_transfer import small_vgg
+from experiments.architecture_together import Together, measure_accuracies, train_together
+from experiments.architecture_transfer import make_small_vgg
 from tamis.architecture import Architecture, reinitialise, transfer
 from tamis.architecture.baselines import random_architecture
 from tamis.errors import InvalidInput, InvalidParameters
 from tamis.training import Data, Settings, evaluate, load_data
 
-MODEL = small_vgg((3, 5), 10, channels=1)
+MODEL = make_small_vgg((3, 5), 10, channels=1)
 TEST = load_data("digits:test[:150]")
 DATA = {seed: load_data(f"digits:train[{40 * seed}:{40 * seed + 40}]") for seed in (0, 1)}
 
@@ -53,7 +53,7 @@ def test_trainings_together_are_the_transfers_one_by_one() -> None:
     """All examples in one batch, so that their order, which is drawn otherwise, does not count."""
     settings = Settings(epochs=6, batch=40, learning_rate=0.05, weight_decay=1e-3)
     together = train_together(MODEL, pairs(), DATA, settings, "cpu")
-    measured = accuracies(together, TEST, amp=False)
+    measured = measure_accuracies(together, TEST, amp=False)
     for number, (architecture, seed) in enumerate(pairs()):
         alone = transfer(MODEL, architecture, DATA[seed], replace(settings, seed=seed), progress=False).model
         for name, value in state_of(together, number).items():
@@ -72,7 +72,7 @@ def test_what_it_cannot_train_is_refused() -> None:
     with pytest.raises(InvalidInput, match=r"'0' \(Dropout\) cannot be trained for several networks at once"):
         Together(nn.Sequential(nn.Dropout(), *MODEL), pairs(), "cpu")
     with pytest.raises(InvalidParameters, match="this architecture is of another network"):
-        Together(small_vgg((3, 4), 10, channels=1), pairs(), "cpu")
+        Together(make_small_vgg((3, 4), 10, channels=1), pairs(), "cpu")
     for settings in (Settings(epochs=1, optimizer="adamw"), Settings(epochs=1, augment=True)):
         with pytest.raises(InvalidInput, match="by SGD without augmentation only"):
             train_together(MODEL, pairs(), DATA, settings, "cpu")
@@ -84,7 +84,7 @@ def test_each_network_is_measured_on_all_of_the_test_data() -> None:
     weight, bias = (f"{len(MODEL) - 1}_{name}" for name in ("weight", "bias"))
     together.get_parameter(weight).data.zero_()
     together.get_parameter(bias).data.copy_(torch.eye(10)[:3])
-    assert accuracies(together, TEST, amp=False) == [
+    assert measure_accuracies(together, TEST, amp=False) == [
         float((TEST.labels == label).double().mean()) for label in range(3)
     ]
     assert isinstance(TEST, Data)

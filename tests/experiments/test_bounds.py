@@ -24,31 +24,31 @@ from experiments.bounds import PAPER_CONSTANTS, PARTS, main, run
 from experiments.bounds_l1inf import (
     LARGEST_TARGET,
     L1InfPlan,
-    classification,
-    classified_samples,
-    fixed_output,
+    bound_output_norm,
+    draw_classified_samples,
+    draw_linear_samples,
     guess_of_classes,
     l1inf,
-    linear_samples,
-    regression,
+    make_classification,
+    make_regression,
     scale_back,
-    trained,
+    train_network,
 )
-from experiments.bounds_predecessors import PredecessorPlan, table_4_1
+from experiments.bounds_predecessors import PredecessorPlan, run_table_4_1
 from experiments.bounds_resnets import (
     FULL_IMAGENET,
     FULL_PATH_NORMS,
     SHORT_IMAGENET,
     ImageNetPlan,
     PathNormPlan,
-    constants,
-    figures,
-    published,
-    radius_of,
-    table_7_1,
-    table_7_2,
+    compute_constants,
+    compute_figures,
+    compute_radius,
+    load_published,
+    run_table_7_1,
+    run_table_7_2,
 )
-from experiments.bounds_training import Batches, fit, margins_of, outputs_of, perceptron
+from experiments.bounds_training import Batches, compute_margins, compute_outputs, fit, make_perceptron
 from experiments.record import keep
 from tamis.bounds.shape import GraphShape
 from tamis.errors import DataNotFound, InvalidInput
@@ -91,7 +91,7 @@ def printed_constants(depth: int) -> list[float]:
 
 @pytest.mark.parametrize("name", DEPTHS)
 def test_the_ten_numbers_of_table_7_1_follow_from_the_described_graphs(name: str) -> None:
-    found = constants(resnet_shape(name), FULL_IMAGENET)
+    found = compute_constants(resnet_shape(name), FULL_IMAGENET)
     general, sharpened = printed_constants(DEPTHS[name])
     assert found == {"general": pytest.approx(general), "sharpened": pytest.approx(sharpened)}
     for row, value in found.items():
@@ -109,7 +109,7 @@ def test_the_ten_numbers_of_table_7_1_are_stored(stored: Figures) -> None:
 
 
 def test_a_row_of_table_7_1_is_read_off_the_graph() -> None:
-    row = table_7_1(ImageNetPlan(models=("mlp",), n=10_000, radius=2.0))["rows"][0]
+    row = run_table_7_1(ImageNetPlan(models=("mlp",), n=10_000, radius=2.0))["rows"][0]
     squared = 3 * math.log(3) + math.log((8 * 8 + 1) * 10)  # no pooling
     assert row["sharpened"] == pytest.approx(4 * 2.0 * math.sqrt(squared) / 100)
     assert row["shape"]["depth"] == 3
@@ -117,7 +117,7 @@ def test_a_row_of_table_7_1_is_read_off_the_graph() -> None:
 
 @pytest.mark.slow
 def test_table_7_1_in_full_is_as_stored(stored: Figures) -> None:
-    assert table_7_1(FULL_IMAGENET)["rows"] == [
+    assert run_table_7_1(FULL_IMAGENET)["rows"] == [
         {**row, **{which: pytest.approx(row[which]) for which in ("general", "sharpened")}}
         for row in stored["table-7.1"]["rows"]
     ]
@@ -141,7 +141,7 @@ def tiny_network() -> tamis.Network:
 def test_the_figures_of_a_network_are_what_they_say() -> None:
     net, plan = tiny_network(), PathNormPlan(n=400, delta=0.1)
     train, test = images(30, "train"), images(20, "test")
-    found = figures(net, plan, train, test)
+    found = compute_figures(net, plan, train, test)
     for q, log10 in found["log10 ‖Φ‖_q"].items():
         assert 10**log10 == pytest.approx(tamis.path_norm(net, float(q), float(q)))
     assert found["log10 Π"] >= found["log10 ‖Φ‖_q"]["1"]
@@ -155,32 +155,32 @@ def test_the_figures_of_a_network_are_what_they_say() -> None:
     margin = found["margin"]
     parts = [margin[name] for name in ("margin_loss", "complexity", "confidence")]
     assert margin["value"] == pytest.approx(sum(parts)) and margin["informative"] == (margin["value"] < 1)
-    assert margin["largest margin"] == pytest.approx(float(margins_of(logits, train.labels).max()), abs=1e-5)
+    assert margin["largest margin"] == pytest.approx(float(compute_margins(logits, train.labels).max()), abs=1e-5)
 
 
 def test_the_radius_holds_for_every_image() -> None:
     data = images(2, "images")
-    assert radius_of(data) == 3.0  # (1 − 0.25) / 0.25
+    assert compute_radius(data) == 3.0  # (1 − 0.25) / 0.25
     for fill in (0, 255):
         extreme = replace(data, inputs=torch.full_like(data.inputs, fill))
-        assert float(extreme.normalised().abs().max()) <= radius_of(data) + 1e-6
+        assert float(extreme.normalised().abs().max()) <= compute_radius(data) + 1e-6
 
 
 def test_data_without_a_mean_has_no_radius() -> None:
     with pytest.raises(InvalidInput, match="'plain' needs a mean and a std"):
-        radius_of(images(2, "plain", mean=()))
+        compute_radius(images(2, "plain", mean=()))
 
 
 def test_a_folder_without_the_networks_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(DataNotFound, match=r"no 'resnet20_cifar10.safetensors' in .*--models"):
-        published("resnet20", tmp_path)
+        load_published("resnet20", tmp_path)
 
 
 def test_pruning_lowers_every_norm(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("experiments.bounds_resnets.published", lambda *_: tiny_network())
+    monkeypatch.setattr("experiments.bounds_resnets.load_published", lambda *_: tiny_network())
     monkeypatch.setattr("experiments.bounds_resnets.load_data", lambda spec: images(20, spec))
     plan = PathNormPlan(models=("tiny",), amounts=(0.0, 0.5, 0.9), n=100, train="train", test="test")
-    rows = table_7_2(plan, Path())["rows"]
+    rows = run_table_7_2(plan, Path())["rows"]
     assert [(row["model"], row["pruned"]) for row in rows] == [("tiny", amount) for amount in plan.amounts]
     for q in ("1", "2", "4"):
         norms = [row["log10 ‖Φ‖_q"][q] for row in rows]
@@ -192,7 +192,7 @@ def test_the_stored_path_norms_are_those_of_the_published_networks(stored: Figur
     dense = {row["model"]: row for row in stored["table-7.2"]["rows"] if row["pruned"] == 0}
     for name, row in dense.items():
         pretrained(name)  # skips where it is not at hand
-        net = published(name, FOLDER)
+        net = load_published(name, FOLDER)
         assert tamis.path_norm(net, log=True) / math.log(10) == pytest.approx(row["log10 ‖Φ‖_q"]["1"])
 
 
@@ -200,8 +200,8 @@ def test_the_stored_path_norms_are_those_of_the_published_networks(stored: Figur
 
 
 def test_table_4_1_has_the_bounds_that_apply() -> None:
-    found = table_4_1(TINY_PREDECESSORS)
-    assert found == table_4_1(TINY_PREDECESSORS)
+    found = run_table_4_1(TINY_PREDECESSORS)
+    assert found == run_table_4_1(TINY_PREDECESSORS)
     linear, deep = found["rows"]
     assert "kakade" in linear["R/(n‖Φ‖₁)"] and "kakade" not in deep["R/(n‖Φ‖₁)"]
     for row in (linear, deep):
@@ -219,7 +219,7 @@ def test_table_4_1_has_the_bounds_that_apply() -> None:
 
 
 def test_classified_samples_are_the_papers() -> None:
-    inputs, labels = classified_samples(4000, torch.Generator().manual_seed(0))
+    inputs, labels = draw_classified_samples(4000, torch.Generator().manual_seed(0))
     generator = torch.Generator().manual_seed(0)
     zeta = torch.randn(4000, 1, generator=generator)
     x = zeta / 2 + torch.randn(4000, 500, generator=generator) / 2
@@ -232,7 +232,7 @@ def test_classified_samples_are_the_papers() -> None:
 
 def test_linear_samples_are_the_papers() -> None:
     beta = torch.tensor([10.0, 100.0, 1000.0])
-    inputs, targets = linear_samples(9, beta, torch.Generator().manual_seed(0))
+    inputs, targets = draw_linear_samples(9, beta, torch.Generator().manual_seed(0))
     generator = torch.Generator().manual_seed(0)
     z = torch.randn(9, 1001, generator=generator)
     noise = torch.randn(9, generator=generator)
@@ -259,20 +259,20 @@ def test_scaling_back_ends_in_the_ball_and_keeps_directions(seed: int, c: float)
 
 @given(st.floats(0, 1e6), st.floats(0.001, 0.5))
 def test_the_output_bound_does_not_depend_on_the_samples(norm: float, delta: float) -> None:
-    o, own_delta = fixed_output(norm, delta)
+    o, own_delta = bound_output_norm(norm, delta)
     assert o >= norm and math.log2(o).is_integer() and (o == 1 or o < 2 * norm)
     j = round(math.log2(o))
     assert own_delta == pytest.approx(delta / ((j + 1) * (j + 2)))
 
 
 def test_all_output_bounds_together_cost_delta() -> None:
-    assert sum(fixed_output(2.0**j, 0.05)[1] for j in range(1000)) == pytest.approx(0.05 * (1 - 1 / 1001))
+    assert sum(bound_output_norm(2.0**j, 0.05)[1] for j in range(1000)) == pytest.approx(0.05 * (1 - 1 / 1001))
 
 
 def test_training_stays_in_the_class() -> None:
-    experiment = classification()
+    experiment = make_classification()
     inputs, labels = experiment.draw(60, torch.Generator().manual_seed(0))
-    model = trained(experiment, inputs, labels, 0.3, 2, TINY_L1INF)
+    model = train_network(experiment, inputs, labels, 0.3, 2, TINY_L1INF)
     layers = [layer for layer in model if isinstance(layer, nn.Linear)]
     with torch.no_grad():
         norms = [float((layer.weight.double().abs().sum(1) + layer.bias.abs()).max()) for layer in layers]
@@ -314,7 +314,7 @@ def test_no_constant_guess_is_better() -> None:
     shares = [share / 100 for share in range(1, 100)]
     assert entropy == pytest.approx(min(-(math.log(p) + 3 * math.log(1 - p)) / 4 for p in shares)) and error == 0.25
     targets = torch.tensor([0.0, 1.0, 5.0])
-    half_squared, absolute = regression(0).guess(targets)
+    half_squared, absolute = make_regression(0).guess(targets)
     guesses = torch.linspace(0, 5, 501)[:, None]
     assert half_squared == pytest.approx(float((guesses - targets).square().mean(1).min()) / 2)
     assert absolute == pytest.approx(float((guesses - targets).abs().mean(1).min()))
@@ -322,23 +322,23 @@ def test_no_constant_guess_is_better() -> None:
 
 def test_margins_are_own_logits_minus_the_largest_others() -> None:
     logits = torch.tensor([[3.0, 1.0, 2.0], [0.0, 4.0, -1.0], [1.0, 1.0, 0.0]])
-    assert margins_of(logits, torch.tensor([0, 2, 1])).tolist() == [1.0, -5.0, 0.0]
+    assert compute_margins(logits, torch.tensor([0, 2, 1])).tolist() == [1.0, -5.0, 0.0]
 
 
 def test_outputs_come_in_the_order_of_the_inputs() -> None:
     inputs = torch.arange(7.0)[:, None]
-    assert torch.equal(outputs_of(lambda x: 2 * x, inputs, batch=3), 2 * inputs)
+    assert torch.equal(compute_outputs(lambda x: 2 * x, inputs, batch=3), 2 * inputs)
 
 
 def test_fit_descends_and_calls_back_after_every_step() -> None:
     torch.manual_seed(0)
     inputs = torch.randn(40, 3)
-    model, calls = perceptron((3, 1)), []
+    model, calls = make_perceptron((3, 1)), []
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     loss, targets = nn.functional.mse_loss, inputs[:, :1]
-    before = loss(outputs_of(model, inputs), targets)
+    before = loss(compute_outputs(model, inputs), targets)
     fit(model, optimizer, loss, Batches(inputs, targets, 20, 10, 0), lambda: calls.append(1))
-    assert float(loss(outputs_of(model, inputs), targets)) < float(before) / 100 and len(calls) == 80
+    assert float(loss(compute_outputs(model, inputs), targets)) < float(before) / 100 and len(calls) == 80
 
 
 # -- the program ---------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from torch import nn
 
 import tamis
 from experiments import RESULTS, gpfq, gpfq_accuracy, gpfq_decay
-from experiments.gpfq import PAPER_ANALOG, PAPER_C_ALPHAS, PARTS, main, paper_accuracy
+from experiments.gpfq import PAPER_ANALOG, PAPER_C_ALPHAS, PARTS, main, quote_paper_accuracy
 from experiments.gpfq_accuracy import (
     FULL_CONVOLUTIONS,
     FULL_PERCEPTRON,
@@ -25,13 +25,21 @@ from experiments.gpfq_accuracy import (
     SHORT_CONVOLUTIONS,
     SHORT_PERCEPTRON,
     Plan,
-    convolutions,
-    figure_1,
-    perceptron,
-    pixels,
-    table_1,
+    load_pixels,
+    make_convolutions,
+    make_perceptron,
+    run_figure_1,
+    run_table_1,
 )
-from experiments.gpfq_decay import GROWING_SAMPLES, GROWING_WIDTH, DecayPlan, bound, decay, median_errors, slope
+from experiments.gpfq_decay import (
+    GROWING_SAMPLES,
+    GROWING_WIDTH,
+    DecayPlan,
+    bound,
+    fit_slope,
+    measure_median_errors,
+    run_decay,
+)
 from experiments.record import keep
 from tamis.training import Data, Settings, load_data
 
@@ -90,14 +98,14 @@ def test_the_papers_numbers_are_those_of_its_table() -> None:
         for line in block.splitlines():
             c_alpha, analog, by_gpfq, by_msq = map(float, line.split())
             assert analog == PAPER_ANALOG
-            assert paper_accuracy("GPFQ", levels, int(c_alpha)) == by_gpfq
-            assert paper_accuracy("MSQ", levels, int(c_alpha)) == by_msq
+            assert quote_paper_accuracy("GPFQ", levels, int(c_alpha)) == by_gpfq
+            assert quote_paper_accuracy("MSQ", levels, int(c_alpha)) == by_msq
     assert FULL_CONVOLUTIONS.levels == tuple(TABLE_1) and FULL_CONVOLUTIONS.c_alphas == PAPER_C_ALPHAS
 
 
 @pytest.mark.parametrize("unknown", [("GPFQ joint", 3, 2), ("GPFQ", 5, 2), ("MSQ", 3, 7)], ids=str)
 def test_what_the_paper_did_not_measure_is_not_made_up(unknown: tuple[str, int, int]) -> None:
-    assert paper_accuracy(*unknown) is None
+    assert quote_paper_accuracy(*unknown) is None
 
 
 # -- networks ------------------------------------------------------------------------------------------------------
@@ -112,14 +120,14 @@ def shapes(model: nn.Sequential) -> list[tuple[int, ...]]:
 
 
 def test_the_perceptron_is_the_papers() -> None:
-    model = perceptron(FULL_PERCEPTRON.widths)
+    model = make_perceptron(FULL_PERCEPTRON.widths)
     assert kinds(model) == "Flatten Linear ReLU BatchNorm1d Linear ReLU BatchNorm1d Linear"
     assert shapes(model) == [(500, 784), (300, 500), (10, 300)]
     assert model(torch.zeros(2, 1, 28, 28)).shape == (2, 10)
 
 
 def test_the_convolutional_network_is_the_papers() -> None:
-    model = convolutions(FULL_CONVOLUTIONS.widths)
+    model = make_convolutions(FULL_CONVOLUTIONS.widths)
     convolution, pool = "Conv2d ReLU BatchNorm2d Conv2d ReLU BatchNorm2d ", "MaxPool2d Dropout "
     dense = "Flatten Linear ReLU BatchNorm1d Dropout Linear"
     assert kinds(model) == convolution + pool + convolution + pool + convolution + dense
@@ -134,7 +142,7 @@ def test_pixels_are_on_the_scale_from_0_to_1(tmp_path: Path, monkeypatch: pytest
     images = torch.arange(256, dtype=torch.uint8).view(1, 1, 16, 16)
     stored = Data(images, torch.zeros(1, dtype=torch.int64), "mnist:train", (0.1307,), (0.3081,))
     monkeypatch.setattr(gpfq_accuracy, "load_data", lambda spec: stored)
-    assert torch.equal(pixels("mnist:train").normalised().flatten() * 255, torch.arange(256.0))
+    assert torch.equal(load_pixels("mnist:train").normalised().flatten() * 255, torch.arange(256.0))
 
 
 def test_the_plans_keep_validation_and_test_apart_from_training() -> None:
@@ -164,13 +172,13 @@ def test_errors_are_those_of_the_definition() -> None:
             whole = float((data @ w).norm())
             found["GPFQ"].append(float(state.norm()) / whole)
             found["MSQ"].append(float((data @ (w - w.round())).norm()) / whole)
-    errors = median_errors(width, samples, neurons, draws)
+    errors = measure_median_errors(width, samples, neurons, draws)
     assert errors == {name: pytest.approx(sorted(values)[draws * neurons // 2]) for name, values in found.items()}
 
 
 @pytest.fixture(scope="module")
 def decaying() -> Figures:
-    return decay(TINY_DECAY)
+    return run_decay(TINY_DECAY)
 
 
 def test_gpfq_falls_with_width_and_rises_with_samples_and_msq_does_neither(decaying: Figures) -> None:
@@ -197,7 +205,7 @@ def test_the_bound_begins_where_the_errors_do(decaying: Figures) -> None:
 
 
 def test_the_slope_of_a_power_is_its_exponent() -> None:
-    assert slope((2, 8, 64), [3 * size**-0.5 for size in (2, 8, 64)]) == pytest.approx(-0.5)
+    assert fit_slope((2, 8, 64), [3 * size**-0.5 for size in (2, 8, 64)]) == pytest.approx(-0.5)
 
 
 # -- accuracies ----------------------------------------------------------------------------------------------------
@@ -211,8 +219,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def drawn_perceptron(root: Path) -> Figures:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gpfq_accuracy, "perceptron", lambda widths: perceptron(widths, inputs=64))
-        return figure_1(TINY_PERCEPTRON, root / "short" / "perceptron", "cpu")
+        patch.setattr(gpfq_accuracy, "make_perceptron", lambda widths: make_perceptron(widths, inputs=64))
+        return run_figure_1(TINY_PERCEPTRON, root / "short" / "perceptron", "cpu")
 
 
 def test_figure_1_has_every_accuracy(drawn_perceptron: Figures) -> None:
@@ -240,7 +248,7 @@ def test_c_alpha_is_chosen_on_the_validation_data_alone(drawn_perceptron: Figure
 def test_msq_sees_few_images_because_it_looks_at_none(root: Path) -> None:
     """What is left out of its calibration data changes nothing."""
     torch.manual_seed(0)
-    model = perceptron((8,), inputs=64).eval()
+    model = make_perceptron((8,), inputs=64).eval()
     net = tamis.trace(model, load_data("digits:train").example)
     sizes = (gpfq_accuracy.UNUSED_DATA, 500)
     codes = [
@@ -267,7 +275,7 @@ def images(root: Path) -> Path:
 def tabulated(images: Path) -> Figures:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(images)
-        return table_1(TINY_CONVOLUTIONS, images / "short" / "convolutions", "cpu")
+        return run_table_1(TINY_CONVOLUTIONS, images / "short" / "convolutions", "cpu")
 
 
 @pytest.mark.slow
@@ -320,7 +328,9 @@ def test_the_tables_show_the_paper_beside_ours(
     rows = [line.split() for line in shown.splitlines()]
     for levels in FULL_CONVOLUTIONS.levels:
         for c_alpha in FULL_CONVOLUTIONS.c_alphas:
-            theirs = [f"({100 * float(paper_accuracy(name, levels, c_alpha) or 0):.1f})" for name in ("GPFQ", "MSQ")]
+            theirs = [
+                f"({100 * float(quote_paper_accuracy(name, levels, c_alpha) or 0):.1f})" for name in ("GPFQ", "MSQ")
+            ]
             assert [str(levels), str(c_alpha), "80.0", theirs[0], "12.5", theirs[1]] in rows
         assert [str(levels), "88.0"] in rows
     tests = [f"{100 * point['test']:.1f}" for point in drawn_perceptron["by C_α"]["MSQ"]]
@@ -376,7 +386,7 @@ def test_without_matplotlib_the_figures_are_stored_all_the_same(
 
 
 def test_lines_that_do_not_depend_on_c_alpha_are_flat(drawn_perceptron: Figures) -> None:
-    first, second = gpfq.panels_of_figure_1(drawn_perceptron)
+    first, second = gpfq.make_panels_of_figure_1(drawn_perceptron)
     analog = 100 * drawn_perceptron["analog"]
     assert first.curves["analog"] == [(1, analog), (3, analog)]
     assert set(first.curves) == {"GPFQ", "MSQ", "analog", *RECOMMENDED}
@@ -384,7 +394,7 @@ def test_lines_that_do_not_depend_on_c_alpha_are_flat(drawn_perceptron: Figures)
 
 
 def test_a_panel_of_the_table_has_the_papers_curves() -> None:
-    panels = gpfq.panels_of_table_1(TABLE)
+    panels = gpfq.make_panels_of_table_1(TABLE)
     assert [panel.title for panel in panels] == [f"CIFAR-10, {levels} levels" for levels in (3, 4, 8, 16)]
     theirs = panels[0].curves["GPFQ, the paper's"]
     assert theirs[0] == (2, pytest.approx(74.87)) and "GPFQ, the paper's" in panels[0].dashed
@@ -404,7 +414,7 @@ def test_the_whole_program_runs_and_does_not_train_twice(
     monkeypatch.setattr(gpfq, "SHORT_PERCEPTRON", replace(TINY_PERCEPTRON, c_alphas=(2,)))
     monkeypatch.setattr(gpfq, "SHORT_CONVOLUTIONS", replace(TINY_CONVOLUTIONS, levels=(3,), c_alphas=(2,)))
     monkeypatch.setattr(gpfq_decay, "SHORT", TINY_DECAY)
-    monkeypatch.setattr(gpfq_accuracy, "perceptron", lambda widths: perceptron(widths, inputs=64))
+    monkeypatch.setattr(gpfq_accuracy, "make_perceptron", lambda widths: make_perceptron(widths, inputs=64))
     monkeypatch.setattr(sys, "argv", ["gpfq.py", "--directory", str(tmp_path), "--results", str(tmp_path / "results")])
     outputs = []
     for _ in range(2):

@@ -20,11 +20,20 @@ from torch import nn
 
 from experiments import kronecker, kronecker_peers, kronecker_vit
 from experiments.kronecker import SHORT, main
-from experiments.kronecker_compile import _kernel_of
-from experiments.kronecker_patterns import BATCH, benchmark_patterns, energy_patterns, spread
-from experiments.kronecker_peers import PEERS, Bench, Row, from_line, to_line
-from experiments.kronecker_tables import BEST, OF_BMM, OF_KERNEL, PARTS, energy_ratios, panels, quartiles, summary
-from experiments.kronecker_vit import DOWN, SQUARE, UP, SeparateAttention, patterns_of, set_backend, sparse_vit
+from experiments.kronecker_compile import _find_kernel
+from experiments.kronecker_patterns import BATCH, benchmark_patterns, list_energy_patterns, spread
+from experiments.kronecker_peers import PEERS, Bench, Row, from_line, write_line
+from experiments.kronecker_tables import (
+    BEST,
+    OF_BMM,
+    OF_KERNEL,
+    PARTS,
+    compute_energy_ratios,
+    compute_quartiles,
+    make_panels,
+    summarise,
+)
+from experiments.kronecker_vit import DOWN, SQUARE, UP, SeparateAttention, make_sparse_vit, patterns_of, set_backend
 from tamis.errors import InvalidInput
 from tamis.kernels import Energy
 from tamis.kronecker import BACKENDS, KroneckerLinear, Pattern, as_chain
@@ -64,7 +73,7 @@ def test_patterns_are_those_of_figure_d_1() -> None:
 
 
 def test_patterns_of_energy() -> None:
-    found = energy_patterns()
+    found = list_energy_patterns()
     assert len(set(found)) == len(found) and {pattern.a for pattern in found} == {1, 4, 16, 32, 64}
     assert all(p.b in (p.c, 4 * p.c) or p.c == 4 * p.b for p in found) and Pattern(1, 64, 256, 1) not in found
 
@@ -89,7 +98,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Backend:
     """A kernel of ours, whatever others there are."""
     made = Backend("ours", lambda *_: "", lambda x, w, p, layout: REFERENCE.apply(x, w, p, layout))
     for module in (kronecker, kronecker_peers):
-        monkeypatch.setattr(module, "kernel_names", lambda: ["ours"])
+        monkeypatch.setattr(module, "list_kernel_names", lambda: ["ours"])
     monkeypatch.setitem(BACKENDS, "ours", made)
     return made
 
@@ -109,10 +118,10 @@ def test_all_ways_give_the_same(pattern: Pattern, layout: str, kernel: Backend) 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_row_has_the_times_of_all_and_the_choice(layout: str, kernel: Backend) -> None:
-    row = Bench(PATTERN, 40, "float32", "cpu").row(layout, 0.001, 1e-2)
+    row = Bench(PATTERN, 40, "float32", "cpu").make_row(layout, 0.001, 1e-2)
     assert {*PEERS, "ours"} <= row["ms"].keys() and all(ms > 0 for ms in row["ms"].values())
     assert row["error"] < 1e-5 and row["chosen"] in BACKENDS and isinstance(row["bounded"], bool)
-    assert from_line(to_line(row))["ms"] == pytest.approx(row["ms"], rel=1e-3)
+    assert from_line(write_line(row))["ms"] == pytest.approx(row["ms"], rel=1e-3)
 
 
 def test_a_kernel_that_is_wrong_or_fails_has_no_time(
@@ -124,23 +133,23 @@ def test_a_kernel_that_is_wrong_or_fails_has_no_time(
         return y
 
     monkeypatch.setitem(BACKENDS, "ours", Backend("ours", lambda *_: "", wrong))
-    row = Bench(PATTERN, 40, "float32", "cpu").row("batch_first", 0.001, 1e-2)
-    assert "ours" not in row["ms"] and row["error"] > 0.1 and summary([row])["by dtype"]["float32"]["wrong"]
+    row = Bench(PATTERN, 40, "float32", "cpu").make_row("batch_first", 0.001, 1e-2)
+    assert "ours" not in row["ms"] and row["error"] > 0.1 and summarise([row])["by dtype"]["float32"]["wrong"]
 
     def failing(*_: Any) -> Any:
         raise RuntimeError("out of shared memory")
 
     monkeypatch.setitem(BACKENDS, "ours", Backend("ours", lambda *_: "", failing))
-    row = Bench(PATTERN, 40, "float32", "cpu").row("batch_first", 0.001, 1e-2)
+    row = Bench(PATTERN, 40, "float32", "cpu").make_row("batch_first", 0.001, 1e-2)
     assert "ours" not in row["ms"] and row["error"] is None
     assert "ours failed at (2, 3, 4, 5), float32, batch_first" in capsys.readouterr().err
 
 
 def test_dense_is_not_run_where_it_cannot_be_fastest(kernel: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kronecker_peers, "_rate", lambda dtype, device: 1.0)
-    row = Bench(PATTERN, 8, "float32", "cpu").row("batch_last", 0.001, 1e-2)
+    monkeypatch.setattr(kronecker_peers, "_measure_rate", lambda dtype, device: 1.0)
+    row = Bench(PATTERN, 8, "float32", "cpu").make_row("batch_last", 0.001, 1e-2)
     assert row["bounded"] and row["ms"]["dense"] == pytest.approx(1e3 * 2 * 8 * PATTERN.rows * PATTERN.columns)
-    assert "dense>" in to_line(row) and from_line(to_line(row))["bounded"]
+    assert "dense>" in write_line(row) and from_line(write_line(row))["bounded"]
 
 
 # -- what rows say -----------------------------------------------------------------------------------------------------
@@ -163,7 +172,7 @@ ROWS = [
 
 
 def test_shares_and_factors_are_those_of_tables_5_3_and_5_4() -> None:
-    found = summary(ROWS)["by dtype"]["float32"]
+    found = summarise(ROWS)["by dtype"]["float32"]
     assert found["patterns"] == 3
     best, bmm, ours = (found["table 5.3"][name] for name in (BEST, OF_BMM, OF_KERNEL))
     assert best == {"share": 2 / 3, "median factor where faster": 16.0, "median factor": 8.0}  # 8, 24 and 1/2
@@ -179,24 +188,24 @@ def test_shares_and_factors_are_those_of_tables_5_3_and_5_4() -> None:
 def test_without_kernels_nothing_is_said_of_them() -> None:
     rows = [{**row, "ms": {name: ms for name, ms in row["ms"].items() if name != "ours"}} for row in ROWS]
     nothing = {"share": None, "median factor where faster": None, "median factor": None}
-    assert summary(rows)["by dtype"]["float32"]["table 5.3"][OF_KERNEL] == nothing
+    assert summarise(rows)["by dtype"]["float32"]["table 5.3"][OF_KERNEL] == nothing
 
 
 def test_a_choice_has_its_own_time_where_it_was_measured() -> None:
     row = row_of((1, 2, 2, 2), "batch_first", bmm=4.0, einsum=5.0, dense=16.0, chosen=6.0)
-    choice = summary([row])["by dtype"]["float32"]["chosen"]["batch_first"]
+    choice = summarise([row])["by dtype"]["float32"]["chosen"]["batch_first"]
     assert choice["worst"] == 1.5
 
 
 def test_pictures() -> None:
-    (panel,) = panels("multiply", {"rows": [to_line(row) for row in ROWS]})
+    (panel,) = make_panels("multiply", {"rows": [write_line(row) for row in ROWS]})
     assert panel.curves["median"] == [(0.25, 0.5), (0.5, 3.0), (1.0, 2.0)] and panel.title == "float32"
-    assert quartiles([(1, 1.0), (1, 2.0), (1, 3.0), (2, 5.0)])["first quartile"] == [(1, 1.5), (2, 5.0)]
+    assert compute_quartiles([(1, 1.0), (1, 2.0), (1, 3.0), (2, 5.0)])["first quartile"] == [(1, 1.5), (2, 5.0)]
     figures = {"rows": [{"pattern": [1, 2, 2, 3], "joules": {"bmm": 2.0, "einsum": 4.0, "ours": 1.0}}]}
-    assert energy_ratios(figures) == [(3.0, 0.5)] and panels("vit", {}) == []
-    (panel,) = panels("energy", figures)
+    assert compute_energy_ratios(figures) == [(3.0, 0.5)] and make_panels("vit", {}) == []
+    (panel,) = make_panels("energy", figures)
     assert panel.curves == {"kernel over the least of the others": [(3.0, 0.5)]}
-    assert panels("energy", {"rows": []}) == []
+    assert make_panels("energy", {"rows": []}) == []
 
 
 # -- the vision transformer --------------------------------------------------------------------------------------------
@@ -222,7 +231,7 @@ def small_vit() -> VisionTransformer:
 
 def test_layers_are_replaced_as_the_text_does() -> None:
     dense = small_vit()
-    model = sparse_vit(dense)
+    model = make_sparse_vit(dense)
     products = [name for name, module in model.named_modules() if isinstance(module, KroneckerLinear)]
     assert products == [f"blocks.0.{name}" for name in ("attn.query", "attn.key", "attn.value", "mlp.fc1", "mlp.fc2")]
     assert isinstance(dense.blocks[0].attn, Attention) and isinstance(model.blocks[0].attn.proj, nn.Linear)
@@ -239,14 +248,14 @@ def quick(kernel: Backend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> P
     """A few small patterns, a small transformer, and a counter that counts."""
     patterns = [Pattern(1, 2 * b, b, d) for b in (2, 4) for d in (1, 3)]
     monkeypatch.setattr(kronecker, "benchmark_patterns", lambda batch: patterns)
-    monkeypatch.setattr(kronecker, "energy_patterns", lambda batch: patterns)
+    monkeypatch.setattr(kronecker, "list_energy_patterns", lambda batch: patterns)
     monkeypatch.setattr(kronecker_vit, "vit_s16", small_vit)
     monkeypatch.setattr(kronecker_vit, "IMAGE", 32)
     monkeypatch.setattr(kronecker_vit, "TOKENS", 4)
     monkeypatch.setattr(kronecker, "SHORT", replace(SHORT, batch=8, patterns=None, cell=0.0, row=0.0, images=1))
-    monkeypatch.setattr(kronecker, "counter_of", lambda device: type("Counter", (), {"name": "RAPL"}))
+    monkeypatch.setattr(kronecker, "find_counter", lambda device: type("Counter", (), {"name": "RAPL"}))
     monkeypatch.setattr(kronecker, "measure_energy", lambda run, *_: Energy(2.0, "RAPL", 3, 0.1))
-    monkeypatch.setattr(kronecker_peers, "_rate", lambda dtype, device: 1e15)
+    monkeypatch.setattr(kronecker_peers, "_measure_rate", lambda dtype, device: 1e15)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -277,7 +286,7 @@ def test_the_program_measures_stores_and_shows(
 
 def test_it_goes_on_where_it_ended(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Pattern] = []
-    original = Bench.row
+    original = Bench.make_row
 
     def counted(bench: Bench, *arguments: Any) -> Row:
         asked.append(bench.pattern)
@@ -285,7 +294,7 @@ def test_it_goes_on_where_it_ended(quick: Path, monkeypatch: pytest.MonkeyPatch)
             raise KeyboardInterrupt
         return original(bench, *arguments)
 
-    monkeypatch.setattr(Bench, "row", counted)
+    monkeypatch.setattr(Bench, "make_row", counted)
     monkeypatch.setattr(kronecker, "SECONDS_BETWEEN_STORES", -1.0)
     with pytest.raises(KeyboardInterrupt):
         program(monkeypatch, "--results", "results", "--only", "multiply")
@@ -310,7 +319,7 @@ def test_time_that_is_up_leaves_a_whole_sample(quick: Path, monkeypatch: pytest.
 def test_energy_that_cannot_be_measured_is_said_to_be(
     quick: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(kronecker, "counter_of", lambda device: "no counter here")
+    monkeypatch.setattr(kronecker, "find_counter", lambda device: "no counter here")
     program(monkeypatch, "--only", "energy")
     assert "Energy: not measured (no counter here)" in capsys.readouterr().out
 
@@ -360,7 +369,7 @@ def test_it_needs_neither_typer_nor_rich_nor_scipy_nor_the_extension() -> None:
 
 def test_kernels_are_compiled_once_for_all_that_share_them() -> None:
     def kernel(*sizes: int, dtype: torch.dtype = torch.float32, batch: int = 2048) -> tuple[Any, ...]:
-        return _kernel_of(Pattern(*sizes), dtype, "batch_last", batch)
+        return _find_kernel(Pattern(*sizes), dtype, "batch_last", batch)
 
     assert kernel(4, 64, 48, 3) == kernel(6, 64, 48, 5)
     others = [(4, 50, 48, 3), (4, 64, 50, 3), (1, 64, 48, 3), (4, 64, 48, 1), (16, 64, 48, 3), (4, 8, 8, 3)]

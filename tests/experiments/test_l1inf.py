@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from experiments import RESULTS, l1inf, l1inf_comparison, l1inf_folds, l1inf_stack, l1inf_synthetic
-from experiments.bounds_l1inf import classified_samples
-from experiments.bounds_training import perceptron
+from experiments.bounds_l1inf import draw_classified_samples
+from experiments.bounds_training import make_perceptron
 from experiments.l1inf import (
     PAPER_BY_DEPTH,
     PAPER_BY_SIZE,
@@ -23,22 +23,22 @@ from experiments.l1inf import (
     PAPER_SIZES,
     PARTS,
     main,
-    printed,
+    quote_paper,
 )
-from experiments.l1inf_comparison import OURS, comparison, regularizers, with_dropout
-from experiments.l1inf_folds import FoldScores, FoldsPlan, folds
-from experiments.l1inf_stack import Recipe, Regularizer, Stack, Task, measured, train
+from experiments.l1inf_comparison import OURS, add_dropout, make_regularizers, run_comparison
+from experiments.l1inf_folds import FoldScores, FoldsPlan, run_folds
+from experiments.l1inf_stack import Recipe, Regularizer, Stack, Task, measure, train
 from experiments.l1inf_synthetic import (
     FULL_CLASSIFICATION,
     ClassificationPlan,
     ColumnsPlan,
     Draws,
     RegressionPlan,
-    classification,
-    columns,
-    linear_draw,
-    regression,
-    trained,
+    draw_linear,
+    run_classification,
+    run_columns,
+    run_regression,
+    train_networks,
 )
 from tamis.errors import InvalidInput
 from tamis.l1inf import L1Inf, project
@@ -105,18 +105,18 @@ def test_the_papers_numbers_are_those_of_its_tables(text: str, table: Any, title
     for c, *cells in lines:
         for title, cell in zip(titles, cells, strict=True):
             wanted = None if cell == "-" else tuple(float(number) for number in cell.split("/"))
-            assert printed(table, titles, None if c == "∞" else float(c), title) == wanted
+            assert quote_paper(table, titles, None if c == "∞" else float(c), title) == wanted
 
 
 def test_what_the_paper_does_not_print_is_not_made_up() -> None:
-    assert printed(PAPER_BY_SIZE, PAPER_SIZES, 0.5, 500) is None
-    assert printed(PAPER_BY_SIZE, PAPER_SIZES, 0.1, 600) is None
+    assert quote_paper(PAPER_BY_SIZE, PAPER_SIZES, 0.5, 500) is None
+    assert quote_paper(PAPER_BY_SIZE, PAPER_SIZES, 0.1, 600) is None
 
 
 def test_the_full_plan_has_what_the_paper_prints() -> None:
     plan = FULL_CLASSIFICATION
     assert (plan.cs, plan.depths, plan.sizes) == (tuple(PAPER_BY_DEPTH), PAPER_DEPTHS, PAPER_SIZES)
-    assert list(regularizers(0.1)) == list(PAPER_REGULARIZERS)
+    assert list(make_regularizers(0.1)) == list(PAPER_REGULARIZERS)
 
 
 # -- many networks at once ---------------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ def test_the_full_plan_has_what_the_paper_prints() -> None:
 
 def alone(seed: int, widths: tuple[int, ...]) -> nn.Sequential:
     torch.manual_seed(seed)
-    return perceptron(widths)
+    return make_perceptron(widths)
 
 
 def test_a_stack_computes_what_its_networks_do() -> None:
@@ -187,7 +187,7 @@ def test_a_stack_is_trained_as_its_networks_are_alone(monkeypatch: pytest.Monkey
     x, y = torch.randn(40, 7, generator=generator), torch.randint(2, (40,), generator=generator)
     batches = [torch.randint(40, (2, 8), generator=generator) for _ in range(recipe.steps)]
     left = iter(batches)
-    monkeypatch.setattr(l1inf_stack, "_draws", lambda *arguments: lambda: next(left))
+    monkeypatch.setattr(l1inf_stack, "_make_draws", lambda *arguments: lambda: next(left))
     stack = Stack((7, 5, 4, 2), (0, 1))
     train(stack, Task(x, y), [torch.arange(40)] * 2, Regularizer(c), recipe)
     for number in range(2):
@@ -199,15 +199,15 @@ def test_a_stack_is_trained_as_its_networks_are_alone(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("c", [0.5, 0.01])
 def test_trained_networks_are_within_the_ball_and_have_zeros(c: float) -> None:
-    draws = Draws.of(classified_samples, 2, 50, 10, "cpu")
-    stack, _ = l1inf_synthetic.trained_stack((500, 10, 5, 2), draws, Regularizer(c), Recipe(steps=20))
+    draws = Draws.of(draw_classified_samples, 2, 50, 10, "cpu")
+    stack, _ = l1inf_synthetic.train_stack_on_draws((500, 10, 5, 2), draws, Regularizer(c), Recipe(steps=20))
     assert max(max(norms) for norms in stack.norms()) <= c
     assert min(stack.sparsity()) > 0
 
 
 def test_batches_are_of_a_networks_own_samples() -> None:
     samples = [torch.tensor([3]), torch.tensor([5, 9, 4])]
-    draw = l1inf_stack._draws(samples, 50, 0, torch.device("cpu"))
+    draw = l1inf_stack._make_draws(samples, 50, 0, torch.device("cpu"))
     first, second = draw()
     assert set(first.tolist()) == {3} and set(second.tolist()) == {5, 9, 4}
 
@@ -219,26 +219,26 @@ def test_a_stack_needs_samples_for_every_network() -> None:
 
 
 def test_penalties_shrink_weights_and_dropout_leaves_the_test_alone() -> None:
-    draws = Draws.of(classified_samples, 1, 50, 10, "cpu")
+    draws = Draws.of(draw_classified_samples, 1, 50, 10, "cpu")
     recipe = Recipe(steps=30)
 
     def size(regularizer: Regularizer) -> float:
-        stack, _ = l1inf_synthetic.trained_stack((500, 8, 2), draws, regularizer, recipe)
+        stack, _ = l1inf_synthetic.train_stack_on_draws((500, 8, 2), draws, regularizer, recipe)
         return float(sum(weight.detach().abs().sum() for weight in stack.weights))
 
     free = size(Regularizer())
     assert size(Regularizer(l1=0.1)) < free and size(Regularizer(l2=0.1)) < free
     stack = Stack((500, 8, 2), (0,))
     train(stack, draws.task, draws.train, Regularizer(dropout=0.5), recipe)
-    assert measured(stack, draws.task, 0, draws.train[0], draws.test[0]) == measured(
+    assert measure(stack, draws.task, 0, draws.train[0], draws.test[0]) == measure(
         stack, draws.task, 0, draws.train[0], draws.test[0]
     )
 
 
 def test_figures_are_those_of_the_definitions() -> None:
-    draws = Draws.of(linear_draw, 1, 6, 5, "cpu")
+    draws = Draws.of(draw_linear, 1, 6, 5, "cpu")
     stack = Stack((1000, 3, 1), (0,))
-    found = measured(stack, draws.task, 0, draws.train[0], draws.test[0])
+    found = measure(stack, draws.task, 0, draws.train[0], draws.test[0])
     outputs = alone(0, (1000, 3, 1))(draws.task.inputs)[:, 0].detach()
     errors = (outputs - draws.task.targets).square() / 2
     assert found["train loss"] == pytest.approx(float(errors[:6].mean()), rel=1e-5)
@@ -246,22 +246,22 @@ def test_figures_are_those_of_the_definitions() -> None:
 
 
 def test_draws_are_those_of_their_seeds_however_many_there_are() -> None:
-    one, two = (Draws.of(classified_samples, count, 8, 4, "cpu") for count in (1, 2))
+    one, two = (Draws.of(draw_classified_samples, count, 8, 4, "cpu") for count in (1, 2))
     assert torch.equal(one.task.inputs, two.task.inputs[:12])
     generator = torch.Generator().manual_seed(1)
-    assert torch.equal(two.task.inputs[two.train[1]], classified_samples(8, generator)[0])
-    later = Draws.of(classified_samples, 1, 8, 4, "cpu", first=1)
+    assert torch.equal(two.task.inputs[two.train[1]], draw_classified_samples(8, generator)[0])
+    later = Draws.of(draw_classified_samples, 1, 8, 4, "cpu", first=1)
     assert torch.equal(later.task.inputs, two.task.inputs[12:])
-    assert torch.equal(two.task.targets[two.test[1]], classified_samples(4, generator)[1])
+    assert torch.equal(two.task.targets[two.test[1]], draw_classified_samples(4, generator)[1])
 
 
 # -- what the paper claims ---------------------------------------------------------------------------------------------
 
 
 def test_on_a_small_scale_the_gap_falls_with_c_and_the_accuracy_rises() -> None:
-    draws = Draws.of(classified_samples, 1, 500, 1000, "cpu")
+    draws = Draws.of(draw_classified_samples, 1, 500, 1000, "cpu")
     free, half, small = (
-        trained((500, 100, 20, 2), draws, Regularizer(c), Recipe(steps=250))[0] for c in (None, 0.5, 0.04)
+        train_networks((500, 100, 20, 2), draws, Regularizer(c), Recipe(steps=250))[0] for c in (None, 0.5, 0.04)
     )
     assert free["gap"] > half["gap"] > small["gap"]
     assert half["zeros"] < small["zeros"]
@@ -324,14 +324,14 @@ def test_as_stored_ours_is_the_best_regularizer_of_the_synthetic_data() -> None:
 
 
 def test_regression_has_a_row_for_every_c() -> None:
-    figures = regression(TINY_REGRESSION, "cpu")
+    figures = run_regression(TINY_REGRESSION, "cpu")
     assert [row["c"] for row in figures["rows"]] == [None, 0.5]
     for row in figures["rows"]:
         assert row["gap"] == pytest.approx(row["test loss"] - row["train loss"]) and len(row["gaps"]) == 2
 
 
 def test_classification_has_both_tables_and_the_controls() -> None:
-    figures = classification(TINY_CLASSIFICATION, "cpu")
+    figures = run_classification(TINY_CLASSIFICATION, "cpu")
     places = [(tuple(row["hidden"]), row["size"], row["c"]) for row in figures["rows"]]
     depths = TINY_CLASSIFICATION.depths
     assert sorted(places, key=str) == sorted(
@@ -343,7 +343,7 @@ def test_classification_has_both_tables_and_the_controls() -> None:
 
 
 def test_scores_of_folds_are_those_of_networks_trained_without_them() -> None:
-    inputs, targets = classified_samples(20, torch.Generator().manual_seed(0))
+    inputs, targets = draw_classified_samples(20, torch.Generator().manual_seed(0))
     score = FoldScores(Task(inputs, targets), (500, 4, 2), 4, FEW)
     parts = deal_folds(20, 4, 0)
     rests = [torch.cat([*parts[:n], *parts[n + 1 :]]).sort().values for n in range(4)]
@@ -357,7 +357,7 @@ def test_scores_of_folds_are_those_of_networks_trained_without_them() -> None:
 
 
 def test_folds_choose_the_best_mean() -> None:
-    figures = folds(TINY_FOLDS, "cpu")
+    figures = run_folds(TINY_FOLDS, "cpu")
     for name, candidates in (("classification", (0.5, 0.1)), ("regression", (1.0,))):
         rows = figures[name]["rows"]
         assert [row["c"] for row in rows] == list(candidates) and all(len(row["scores"]) == 3 for row in rows)
@@ -365,21 +365,21 @@ def test_folds_choose_the_best_mean() -> None:
 
 
 def test_dropout_shares_the_weights_and_comes_after_every_relu() -> None:
-    model = perceptron((4, 3, 3, 2))
-    dropping = with_dropout(model, 0.5)
+    model = make_perceptron((4, 3, 3, 2))
+    dropping = add_dropout(model, 0.5)
     assert [type(layer).__name__ for layer in dropping.children()] == [*["Linear", "ReLU", "Dropout"] * 2, "Linear"]
     assert next(iter(dropping.parameters())) is next(model.parameters())
-    assert with_dropout(model, 0.0) is model
+    assert add_dropout(model, 0.0) is model
 
 
 def test_the_comparison_has_the_papers_rows_and_ours_has_zeros() -> None:
-    rows = comparison(TINY_COMPARISON, "cpu")["rows"]
+    rows = run_comparison(TINY_COMPARISON, "cpu")["rows"]
     assert [row["regularizer"] for row in rows] == list(PAPER_REGULARIZERS)
     assert rows[-1]["zeros"]["synthetic"] > 0 and rows[0]["zeros"] == {"synthetic": 0, "images": 0}
 
 
 def test_columns_share_out_the_whole_norm() -> None:
-    figures, pictures = columns(TINY_COLUMNS, "cpu")
+    figures, pictures = run_columns(TINY_COLUMNS, "cpu")
     assert list(pictures) == ["no constraint", "c = 0.04"]
     for network, shares in zip(figures["networks"], pictures.values(), strict=True):
         assert shares.shape == (6, 20) and float(shares.max()) <= 1

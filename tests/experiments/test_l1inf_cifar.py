@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from experiments import l1inf, l1inf_cifar
-from experiments.l1inf_cifar import FULL, LAST_RADIUS, SHORT, WideVGG16, cifar, figures_of, trained
+from experiments.l1inf_cifar import FULL, LAST_RADIUS, SHORT, WideVGG16, measure_figures, run_cifar, train_network
 from tamis.training import load_data
 
 TINY = replace(
@@ -45,7 +45,7 @@ def test_the_network_is_vgg_16_with_two_wide_convolutions() -> None:
 
 
 def test_wide_filters_are_within_the_ball_and_the_others_free() -> None:
-    model = trained(TINY, 5, 0.2, load_data(TINY.train))
+    model = train_network(TINY, 5, 0.2, load_data(TINY.train))
     for layer in (model.conv1, model.conv2):
         assert float(layer.weight.detach().double().abs().flatten(1).sum(1).max()) <= 0.2 * LAST_RADIUS * (1 + 1e-6)
     third = next(module for module in model.rest if isinstance(module, nn.Conv2d))
@@ -57,7 +57,7 @@ def test_zeros_are_counted_per_channel() -> None:
     model = WideVGG16(3, width=2, classes=4).eval()
     model.conv1.weight.data.zero_()
     data = load_data("./images.npz")
-    found = figures_of(model, data, data, 10)
+    found = measure_figures(model, data, data, 10)
     assert found["zeros"] == pytest.approx(6 * 9 / (6 * 9 + 4 * 9)) and found["non-zeros per channel"] == 3.6
     assert found["gap"] == 0
     wanted = torch.nn.functional.cross_entropy(model(data.normalised()), data.labels)
@@ -66,14 +66,14 @@ def test_zeros_are_counted_per_channel() -> None:
 
 def test_every_network_is_kept_as_soon_as_it_is_trained() -> None:
     kept: list[int] = []
-    figures = cifar(TINY, "cpu", lambda figures: kept.append(len(figures["rows"])))
+    figures = run_cifar(TINY, "cpu", lambda figures: kept.append(len(figures["rows"])))
     assert kept == [1, 2, 3, 4, 5] and not figures["left out"]
     assert [(row["kernel"], row["c"]) for row in figures["rows"]] == TINY.jobs
     assert figures["rows"][0]["non-zeros per channel"] == 25 and figures["rows"][0]["zeros"] == 0
 
 
 def test_what_there_is_no_time_for_is_left_out_and_named() -> None:
-    figures = cifar(replace(TINY, seconds=0.0), "cpu")
+    figures = run_cifar(replace(TINY, seconds=0.0), "cpu")
     assert figures["rows"] == [] and [(row["kernel"], row["c"]) for row in figures["left out"]] == TINY.jobs
 
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from experiments import RESULTS, __main__
-from experiments.catalogue import EXPERIMENTS, NAMES, experiments, module_of, stored_of
+from experiments.catalogue import EXPERIMENTS, NAMES, find_module, find_stored, list_experiments
 from experiments.record import store
 from tamis.errors import InvalidInput
 
@@ -27,7 +27,7 @@ def test_every_experiment_is_listed() -> None:
     """An experiment is a module of the package with a main of its own."""
     modules = [path for path in RESULTS.parent.glob("*.py") if path.stem != "__main__"]
     assert {path.stem for path in modules if "\ndef main(" in path.read_text()} == set(EXPERIMENTS)
-    assert all(experiment.summary for experiment in experiments(RESULTS))
+    assert all(experiment.summary for experiment in list_experiments(RESULTS))
 
 
 def test_what_is_stored_is_named_with_its_command(tmp_path: Path) -> None:
@@ -36,20 +36,20 @@ def test_what_is_stored_is_named_with_its_command(tmp_path: Path) -> None:
     (tmp_path / "gpfq_speed.json").write_text(json.dumps({"environment": {**said, "command": "python benchmarks/x"}}))
     for name, text in (("other", "{}"), ("list", "[]"), ("odd", '{"environment": {"command": 5}}')):
         (tmp_path / f"gpfq_{name}.json").write_text(text)
-    (found,) = stored_of("gpfq", tmp_path)
+    (found,) = find_stored("gpfq", tmp_path)
     assert (found.date, found.hardware, found.command) == ("2026-01-02", "p", said["command"])
-    assert stored_of("xnor", tmp_path) == ()
+    assert find_stored("xnor", tmp_path) == ()
     (tmp_path / "xnor.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InvalidInput, match=r"'.*xnor\.json' is not JSON"):
-        stored_of("xnor", tmp_path)
+        find_stored("xnor", tmp_path)
 
 
 def test_every_experiment_has_stored_figures() -> None:
-    assert all(experiment.stored for experiment in experiments(RESULTS))
+    assert all(experiment.stored for experiment in list_experiments(RESULTS))
 
 
 def test_names_may_have_either_dash() -> None:
-    assert [module_of(name) for name in NAMES] == [module_of(module) for module in EXPERIMENTS] == list(EXPERIMENTS)
+    assert [find_module(name) for name in NAMES] == [find_module(module) for module in EXPERIMENTS] == list(EXPERIMENTS)
 
 
 def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,15 +32,15 @@ from experiments.online import (
     Growth,
     Moves,
     Spread,
-    exponent,
-    growth,
-    learnt,
+    compute_regrets,
+    fit_exponent,
+    learn,
     main,
-    moves,
-    regrets,
     run,
+    run_growth,
+    run_moves,
+    run_xnor,
     spread,
-    xnor,
 )
 from tamis.bayes import LEAST_BOUND, RunSettings, find_experts
 from tamis.bayes.summary import OFFLINE
@@ -67,9 +67,9 @@ def test_plans() -> None:
 @pytest.mark.parametrize("power", [0.5, 1.0, -0.25])
 def test_exponents_of_powers(power: float) -> None:
     rows = [{"rounds": rounds, "value": 3 * rounds**power} for rounds in (10, 20, 80)]
-    assert exponent(rows, "value") == pytest.approx(power)
-    assert exponent([*rows, {"rounds": 100, "value": -1.0}], "value") is None
-    assert exponent(rows[:1], "value") is None
+    assert fit_exponent(rows, "value") == pytest.approx(power)
+    assert fit_exponent([*rows, {"rounds": 100, "value": -1.0}], "value") is None
+    assert fit_exponent(rows[:1], "value") is None
 
 
 @pytest.fixture(scope="module")
@@ -77,12 +77,12 @@ def figures() -> dict[str, dict[str, Any]]:
     """Of every part, on a tiny run."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(online, "find_experts", lambda done: find_experts(done, steps=3))
-        found = dict.fromkeys(FULL, learnt(TINY, "cpu"))
-        found["growth"] = growth(Growth(TINY, (3, 6), 2, 1.0, 2.0), "cpu")
-        found["moves"] = moves(Moves(replace(TINY, rounds=3), (None, 4), seeds=2), "cpu")
+        found = dict.fromkeys(FULL, learn(TINY, "cpu"))
+        found["growth"] = run_growth(Growth(TINY, (3, 6), 2, 1.0, 2.0), "cpu")
+        found["moves"] = run_moves(Moves(replace(TINY, rounds=3), (None, 4), seeds=2), "cpu")
         found["spread"] = spread({"graph": Spread(replace(TINY, rounds=3), (0.0, 0.5), seeds=2)}, "cpu")
         plan = replace(TINY, data="series", layers=(3,), rounds=3, particles=3, sizes=(3,))
-        found["xnor"] = xnor({"series": Beside(plan, "conv1d")}, "cpu")
+        found["xnor"] = run_xnor({"series": Beside(plan, "conv1d")}, "cpu")
     return found
 
 
@@ -90,7 +90,7 @@ def test_a_run_has_its_account_and_its_curves(figures: dict[str, dict[str, Any]]
     found = figures["graph"]
     assert found["asked"] == asdict(TINY) and found["seconds"] >= 0
     assert found["loss"] == pytest.approx(found["curves"]["losses"]["drawn networks"][-1][1])
-    less = regrets(found)
+    less = compute_regrets(found)
     assert list(less) == list(REGRETS)
     assert less["bound, least"] == found["bounds"][LEAST_BOUND]["value"] - found["loss of the network trained offline"]
     assert less["bound, shifted prior"] >= found["bounds"][OFFLINE]["terms"]["KL/λ"]
@@ -101,7 +101,9 @@ def test_growth_has_a_row_for_each_length_and_rule(figures: dict[str, dict[str, 
     assert [(row["lambda"], row["rounds"]) for row in rows] == [(FIXED, 3), (FIXED, 6), (ROOT, 3), (ROOT, 6)]
     assert [row["lam"] for row in rows] == [1.0, 1.0, pytest.approx(2 / 3**0.5), pytest.approx(2 / 6**0.5)]
     assert all(len(row["architectures"]) == 2 for row in rows)
-    means = [sum(regrets(learnt(replace(TINY, seed=seed), "cpu"))[name] for seed in (0, 1)) / 2 for name in REGRETS]
+    means = [
+        sum(compute_regrets(learn(replace(TINY, seed=seed), "cpu"))[name] for seed in (0, 1)) / 2 for name in REGRETS
+    ]
     assert [rows[1][name] for name in REGRETS] == pytest.approx(means)
 
 
@@ -196,7 +198,7 @@ def test_missing_data_end_the_program_with_one_line(failing_program: Callable[..
 
 @pytest.mark.slow
 def test_the_graph_is_learnt_below_its_bounds() -> None:
-    found = learnt(replace(SHORT["graph"], rounds=200), "cpu")
+    found = learn(replace(SHORT["graph"], rounds=200), "cpu")
     assert found["expected loss"] < 0.6 * found["loss of a uniform guess"]
     assert found["expected loss"] <= found["bounds"][LEAST_BOUND]["value"] < found["loss of a uniform guess"]
     assert all(found["expected loss"] <= bound["value"] for bound in found["bounds"].values())

@@ -23,7 +23,7 @@ from experiments.phi_pruning import (
     VARIANTS,
     Job,
     Plan,
-    invariant,
+    is_invariant,
     main,
     run,
     show,
@@ -172,9 +172,9 @@ def test_accuracies_are_those_of_pruning_rewinding_and_retraining_by_hand(
 
 
 def test_invariance_is_measured(net: tamis.Network, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert invariant(net, TINY)
+    assert is_invariant(net, TINY)
     monkeypatch.setitem(phi_pruning.METHODS, "Φ-LP", phi_pruning.METHODS["MP"])
-    assert not invariant(net, TINY)
+    assert not is_invariant(net, TINY)
 
 
 @pytest.mark.slow

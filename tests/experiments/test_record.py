@@ -16,7 +16,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.record import WIDTH, environment, json_text, keep, store
+from experiments.record import WIDTH, describe_environment, keep, store, write_json
 from tamis.errors import InvalidInput
 
 STORING = 'from experiments.record import store\nstore("figures.json", {"Φ": [1, 2.5]})\n'
@@ -28,12 +28,12 @@ def command(monkeypatch: pytest.MonkeyPatch, module: str | None, *argv: str) -> 
     main.__spec__ = None if module is None else ModuleSpec(module, None)
     monkeypatch.setitem(sys.modules, "__main__", main)
     monkeypatch.setattr(sys, "argv", list(argv))
-    return str(environment()["command"])
+    return str(describe_environment()["command"])
 
 
 def test_the_command_the_day_and_the_machine() -> None:
     before = date.today()
-    found = environment()
+    found = describe_environment()
     assert list(found) == ["command", "date", "processor", "gpu", "torch", "python"]
     assert found["command"].startswith("python ")
     assert before <= date.fromisoformat(found["date"]) <= date.today()
@@ -45,7 +45,7 @@ def test_the_command_the_day_and_the_machine() -> None:
 def test_the_gpu_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a fast one")
-    assert environment()["gpu"] == "a fast one"
+    assert describe_environment()["gpu"] == "a fast one"
 
 
 def test_the_command_of_a_module(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +99,7 @@ def test_figures_are_stored_with_their_environment_in_a_new_folder(tmp_path: Pat
     store(path, figures)
     store(str(path), figures)  # once more, in the place of the first
     stored = json.loads(path.read_text())
-    assert list(stored) == ["environment", "figures"] and stored["environment"].keys() == environment().keys()
+    assert list(stored) == ["environment", "figures"] and stored["environment"].keys() == describe_environment().keys()
     assert stored["figures"] == {"Φ-GP": {"0.1": 0.5}, "pairs": [[1, None], [2, True]]}
     assert list(path.parent.iterdir()) == [path]
 
@@ -125,18 +125,18 @@ values = st.recursive(
 @settings(max_examples=50)
 @given(values)
 def test_figures_are_read_as_they_were_written(value: Any) -> None:
-    assert json.loads(json_text(value)) == value
+    assert json.loads(write_json(value)) == value
 
 
 def test_numbers_fill_lines_and_what_fits_into_one_stands_in_it() -> None:
     rows = [{"c": 0.5, "losses": [0.25, 0.125]}] * 2
     figures = {"curve": [1 / 3] * 100, "rows": rows, "by c": {0.1: 1, None: 2}, "name": "x" * WIDTH}
-    lines = json_text(figures).split("\n")
+    lines = write_json(figures).split("\n")
     assert lines[:2] == ["{", ' "curve": [']
     assert 100 / len([line for line in lines if "0.333" in line]) == 5  # numbers to a line
     assert ' "rows": [' + ", ".join([json.dumps(rows[0])] * 2) + '], "by c": {"0.1": 1, "null": 2},' in lines
     assert max(len(line) for line in lines if "xxx" not in line) <= WIDTH
-    assert json_text(rows[0]) == json.dumps(rows[0])
+    assert write_json(rows[0]) == json.dumps(rows[0])
 
 
 def test_a_part_is_kept_beside_those_of_others(tmp_path: Path) -> None:

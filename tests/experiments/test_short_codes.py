@@ -12,12 +12,21 @@ from bright_blocks import tiny_data
 from torch.nn import functional
 
 from experiments import short_codes, short_codes_refinement
-from experiments.short_codes import CANDIDATES, DELTA, GUESSING, PLANS, PUBLISHED, STORED, certified, small_network
-from experiments.short_codes_network import SHIFT, Shape, ShortNetwork, Stage, cosines, prepared
-from experiments.short_codes_refinement import refined
+from experiments.short_codes import (
+    CANDIDATES,
+    DELTA,
+    GUESSING,
+    PLANS,
+    PUBLISHED,
+    STORED,
+    certify_network,
+    make_small_network,
+)
+from experiments.short_codes_network import SHIFT, Shape, ShortNetwork, Stage, make_cosines, prepare
+from experiments.short_codes_refinement import refine
 from experiments.short_codes_search import change_errors, chernoff, code_bits
-from experiments.short_codes_ternary import bits_of, encode
-from experiments.short_codes_training import Plan, Trainer, code_length, drawn_outputs, errors_of, trained
+from experiments.short_codes_ternary import count_bits, encode
+from experiments.short_codes_training import Plan, Trainer, code_length, draw_outputs, errors_of, train_network
 from tamis.artifact import Compressed, load, message
 from tamis.bounds import occam
 from tamis.errors import DataNotFound
@@ -37,12 +46,12 @@ def ternary_weights(shape: Shape, seed: int = 0) -> dict[str, torch.Tensor]:
 @cache
 def first_network(shape: Shape) -> Compressed:
     """The network of `ternary_weights`."""
-    return small_network(shape, ternary_weights(shape), prepared(tiny_data(1).inputs))
+    return make_small_network(shape, ternary_weights(shape), prepare(tiny_data(1).inputs))
 
 
 @pytest.mark.parametrize(("side", "count"), [(1, 1), (3, 9), (3, 5), (5, 15)])
 def test_cosines_are_orthonormal(side: int, count: int) -> None:
-    filters = cosines(side, count).flatten(1)
+    filters = make_cosines(side, count).flatten(1)
     assert filters.shape == (count, side * side)
     assert torch.allclose(filters @ filters.T, torch.eye(count), atol=1e-6)
     assert torch.allclose(filters[0], torch.full((side * side,), 1 / side))
@@ -73,14 +82,14 @@ def test_stage_is_the_convolution_with_its_combined_cosines() -> None:
 
 
 def test_a_sample_does_not_depend_on_its_batch() -> None:
-    net, images = ShortNetwork(TINY), prepared(tiny_data(6).inputs)
+    net, images = ShortNetwork(TINY), prepare(tiny_data(6).inputs)
     net.load_state_dict(ternary_weights(TINY))
     with torch.no_grad():
         assert torch.allclose(net(images)[2:3], net(images[2:3]), atol=1e-5)
 
 
 def test_colours_become_opponents_on_a_fixed_scale() -> None:
-    grey = prepared(torch.full((1, 3, 2, 2), 255, dtype=torch.uint8))
+    grey = prepare(torch.full((1, 3, 2, 2), 255, dtype=torch.uint8))
     assert torch.allclose(grey[:, 1:], torch.zeros(1, 2, 2, 2), atol=1e-6)
     assert torch.allclose(grey[:, 0], torch.full((1, 2, 2), 4 * 0.5 * 3**0.5))
 
@@ -91,11 +100,11 @@ def test_weights_without_doubt_are_the_networks_own() -> None:
     weights = ternary_weights(TINY)
     net.load_state_dict(weights)
     laws = [torch.stack([(value == level).float() for level in (-1, 0, 1)]) for value in weights.values()]
-    trainer = Trainer(Plan(TINY), net.stem(prepared(data.inputs)), data.labels, 10)
+    trainer = Trainer(Plan(TINY), net.stem(prepare(data.inputs)), data.labels, 10)
     with torch.no_grad():
         for hard in (0.0, 1.0):
-            drawn = drawn_outputs(net, trainer.banks, laws, torch.tensor(hard), trainer.images)
-            assert torch.allclose(drawn, net(prepared(data.inputs)), atol=0.05)  # the noise keeps a variance of 1e-6
+            drawn = draw_outputs(net, trainer.banks, laws, torch.tensor(hard), trainer.images)
+            assert torch.allclose(drawn, net(prepare(data.inputs)), atol=0.05)  # the noise keeps a variance of 1e-6
 
 
 def test_code_length_of_certain_weights_is_their_entropy() -> None:
@@ -112,12 +121,12 @@ def test_code_length_of_certain_weights_is_their_entropy() -> None:
 def test_training_learns_and_is_priced() -> None:
     data = tiny_data()
     torch.manual_seed(0)
-    weights = trained(Plan(PLAIN, price=1e-4, batch=32, nothing=1.0), data, 120)
+    weights = train_network(Plan(PLAIN, price=1e-4, batch=32, nothing=1.0), data, 120)
     net = ShortNetwork(PLAIN)
     net.load_state_dict(weights)
     assert errors_of(net, data) < 20
     torch.manual_seed(0)
-    dear = trained(Plan(PLAIN, price=3e-2, batch=32, nothing=1.0), data, 120)
+    dear = train_network(Plan(PLAIN, price=3e-2, batch=32, nothing=1.0), data, 120)
     assert sum(map(code_bits, dear.values())) < sum(map(code_bits, weights.values()))
 
 
@@ -141,10 +150,10 @@ def test_a_refined_network_has_a_lower_bound(shape: Shape, monkeypatch: pytest.M
     monkeypatch.setattr(short_codes_refinement, "TOGETHER", 150)
     data, weights = tiny_data(400), ternary_weights(shape)
     before = {name: value.clone() for name, value in weights.items()}
-    after = refined(shape, weights, data, rounds=1)
+    after = refine(shape, weights, data, rounds=1)
     assert all(torch.equal(before[name], weights[name]) for name in weights)
-    small = small_network(shape, after, prepared(data.inputs[:1]))
-    assert certified(small, shape, data)["bound"] < certified(first_network(shape), shape, data)["bound"]
+    small = make_small_network(shape, after, prepare(data.inputs[:1]))
+    assert certify_network(small, shape, data)["bound"] < certify_network(first_network(shape), shape, data)["bound"]
     assert {name: value.shape for name, value in after.items()} == {name: value.shape for name, value in before.items()}
     for name, value in after.items():
         assert set(value.unique().tolist()) <= {-1.0, 0.0, 1.0}
@@ -157,13 +166,13 @@ def test_what_is_tried_is_counted_as_the_network_counts_it() -> None:
     search = short_codes_refinement.Search(TINY, weights, data)
     assert search.errors == errors_of(search.net, data)
     for place, stage in enumerate(search.stages):
-        values = list(search.reaching(place))
+        values = list(search.iterate_inputs(place))
         kept = [functional.avg_pool2d(part, stage.pool) for part in values]
-        sums = [short_codes_refinement.sums_of(stage, part) for part in values]
+        sums = [short_codes_refinement.compute_sums(stage, part) for part in values]
         for column in (0, 5, stage.weight.shape[1] - 1):
             step = -1 if stage.weight[1, column] > 0 else 1
             search.change(stage, values, sums, [short_codes_refinement.Change(1, column, step)])
-            assert search.count(search.resumed(place, kept, sums)) == errors_of(search.net, data)
+            assert search.count(search.resume(place, kept, sums)) == errors_of(search.net, data)
 
 
 def test_chernoff_is_the_root() -> None:
@@ -177,8 +186,8 @@ def test_chernoff_is_the_root() -> None:
 def test_certificate_counts_every_bit() -> None:
     data, weights = tiny_data(), ternary_weights(TINY)
     small = first_network(TINY)
-    bits = bits_of(encode(small.params)[1])
-    figures = certified(small, TINY, data, data)
+    bits = count_bits(encode(small.params)[1])
+    figures = certify_network(small, TINY, data, data)
     assert figures["bits"] == bits + 10
     assert 0 <= figures["bits"] - sum(figures["bits by part"].values()) < 1  # rounded up once
     assert set(small.params) == set(weights)  # nothing but ternary weights is learned, and all of it is told
@@ -209,7 +218,7 @@ def test_shown_table_has_both_bounds(capsys: pytest.CaptureFixture[str]) -> None
 def test_stored_figures_are_consistent(name: str) -> None:
     figures = json.loads(STORED.with_suffix(".json").read_text())["figures"][name]
     small = load(STORED / f"{name}.tamis", ShortNetwork(PLANS[name].shape))
-    assert bits_of(encode(small.params)[1]) + 10 == figures["bits"] < message(small).bits  # which tells scales, too
+    assert count_bits(encode(small.params)[1]) + 10 == figures["bits"] < message(small).bits  # which tells scales, too
     assert 100 * figures["bound"] <= TERNARY[name]
     assert figures["bound"] < (PUBLISHED[name] if name in BELOW_PUBLISHED else GUESSING)
     assert figures["bound"] == pytest.approx(

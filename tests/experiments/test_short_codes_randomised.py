@@ -17,31 +17,31 @@ from torch.nn import functional
 
 from experiments import short_codes_randomised
 from experiments.short_codes import PUBLISHED, STORED
-from experiments.short_codes_network import Shape, ShortNetwork, prepared
+from experiments.short_codes_network import Shape, ShortNetwork, prepare
 from experiments.short_codes_randomised import (
     DELTA,
     DELTA_OF_DRAWS,
     LEVELS,
     SHAPE,
-    bits_by_part,
-    certified,
-    errors_of_draws,
-    law_of,
+    certify_draws,
+    choose_prior_density,
+    compute_law,
+    count_bits_by_part,
+    count_errors_of_draws,
     load_laws,
     maurer_constant,
-    prior_density,
     randomised_bound,
     save_laws,
-    stored_odds,
+    store_odds,
 )
 from experiments.short_codes_randomised_training import (
     RandomisedPlan,
-    densities,
+    compute_densities,
+    compute_outputs_of_draws,
+    count_waves,
     divergence,
-    edged,
-    outputs_of_draws,
-    trained_odds,
-    waves_of,
+    repeat_edges,
+    train_odds,
 )
 from experiments.short_codes_training import spread_bank
 from tamis.errors import DataNotFound
@@ -69,11 +69,11 @@ def ternary_weights(shape: Shape) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("shape", [TINY, PLAIN])
 def test_a_draw_from_certain_laws_is_the_network(shape: Shape) -> None:
-    net, weights, images = ShortNetwork(shape), ternary_weights(shape), prepared(tiny_data(8).inputs)
+    net, weights, images = ShortNetwork(shape), ternary_weights(shape), prepare(tiny_data(8).inputs)
     net.load_state_dict(weights)
     banks = [spread_bank(stage) for stage in net.each_stage]
     with torch.no_grad():
-        drawn = outputs_of_draws(net, banks, list(certain_laws(weights).values()), net.stem(images))
+        drawn = compute_outputs_of_draws(net, banks, list(certain_laws(weights).values()), net.stem(images))
         assert torch.allclose(drawn, net(images), atol=1e-4)
 
 
@@ -82,7 +82,7 @@ def test_weights_are_drawn_from_their_laws() -> None:
     shape = Shape(1, (1,), ((1, 1),), (2,), 1)
     net, laws = ShortNetwork(shape), some_laws(shape, seed=3)
     laws["readout.weight"] = certain_laws({"w": ternary_weights(shape)["readout.weight"]})["w"]
-    image = net.stem(prepared(tiny_data(1).inputs))
+    image = net.stem(prepare(tiny_data(1).inputs))
     banks, law = [spread_bank(stage) for stage in net.each_stage], laws["stages.0.weight"]
     expected = torch.zeros(10)
     with torch.no_grad():
@@ -90,9 +90,9 @@ def test_weights_are_drawn_from_their_laws() -> None:
         for levels in product(range(3), repeat=law[0].numel()):
             chance = math.prod(float(law[level].flatten()[place]) for place, level in enumerate(levels))
             net.each_stage[0].weight.copy_(torch.tensor(levels).reshape(law[0].shape) - 1.0)
-            expected += chance * net(prepared(tiny_data(1).inputs))[0]
+            expected += chance * net(prepare(tiny_data(1).inputs))[0]
         torch.manual_seed(0)
-        draws = outputs_of_draws(net, banks, list(laws.values()), image.expand(20_000, -1, -1, -1))
+        draws = compute_outputs_of_draws(net, banks, list(laws.values()), image.expand(20_000, -1, -1, -1))
     error = draws.std(dim=0) / math.sqrt(len(draws))
     assert ((draws.mean(dim=0) - expected).abs() <= 4.5 * error + 1e-5).all()
     assert (draws.std(dim=0) > 0).any()
@@ -100,9 +100,11 @@ def test_weights_are_drawn_from_their_laws() -> None:
 
 def test_images_do_not_share_a_network() -> None:
     net, laws = ShortNetwork(TINY), some_laws(TINY)
-    values = net.stem(prepared(tiny_data(1).inputs)).expand(5, -1, -1, -1)
+    values = net.stem(prepare(tiny_data(1).inputs)).expand(5, -1, -1, -1)
     with torch.no_grad():
-        outputs = outputs_of_draws(net, [spread_bank(stage) for stage in net.each_stage], list(laws.values()), values)
+        outputs = compute_outputs_of_draws(
+            net, [spread_bank(stage) for stage in net.each_stage], list(laws.values()), values
+        )
     assert len(outputs.unique(dim=0)) == 5
 
 
@@ -111,14 +113,14 @@ def test_the_gradient_is_that_of_the_expected_loss() -> None:
     shape = Shape(1, (), (), (), 2)
     net, laws = ShortNetwork(shape), [law.double().float() for law in some_laws(shape).values()]
     odds = laws[0].log().requires_grad_()
-    values = net.stem(prepared(tiny_data(1).inputs))
+    values = net.stem(prepare(tiny_data(1).inputs))
     features = functional.pad(net.readout.features(values)[0], (0, 1), value=1.0)
     law = odds.softmax(dim=0)
     mean = (law[2] - law[0]) @ features
     variance = (1 - law[1] - (law[2] - law[0]).square()) @ features.square()
     (exact,) = torch.autograd.grad((mean.square() + variance).sum(), odds)
     torch.manual_seed(0)
-    outputs = outputs_of_draws(net, [], [odds.softmax(dim=0)], values.expand(40_000, -1, -1, -1))
+    outputs = compute_outputs_of_draws(net, [], [odds.softmax(dim=0)], values.expand(40_000, -1, -1, -1))
     (found,) = torch.autograd.grad(outputs.square().sum() / len(outputs), odds)
     assert torch.allclose(found, exact, atol=0.03 * float(exact.abs().max()))
 
@@ -126,13 +128,13 @@ def test_the_gradient_is_that_of_the_expected_loss() -> None:
 def test_edges_are_repeated() -> None:
     values = torch.randn(2, 3, 4, 5)
     for margin in (1, 2):
-        assert torch.equal(edged(values, margin), functional.pad(values, [margin] * 4, mode="replicate"))
+        assert torch.equal(repeat_edges(values, margin), functional.pad(values, [margin] * 4, mode="replicate"))
 
 
 @pytest.mark.parametrize("waves", [1, 3])
 def test_divergence_is_the_sum_over_weights(waves: int) -> None:
     law = torch.randn(3, 4, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).softmax(dim=0)
-    density = densities(law, waves)
+    density = compute_densities(law, waves)
     expected = 0.0
     for row, column in product(range(4), range(7)):
         own = [1 - float(law[1, r, c]) for r in range(4) for c in range(7) if c % waves == column % waves]
@@ -159,7 +161,7 @@ def test_stored_laws_are_the_trained_ones_but_for_steps(tmp_path: Path) -> None:
     found = load_laws(tmp_path / "new" / "laws.npz")
     assert list(found) == list(odds)
     for name, law in found.items():
-        assert torch.equal(law, law_of(stored_odds(odds[name])))
+        assert torch.equal(law, compute_law(store_odds(odds[name])))
         assert torch.allclose(law.sum(dim=0), torch.ones_like(law[0]))
         assert (law - odds[name].double().softmax(dim=0)).abs().max() < 0.04
 
@@ -167,16 +169,16 @@ def test_stored_laws_are_the_trained_ones_but_for_steps(tmp_path: Path) -> None:
 def test_priors_are_among_the_levels_and_the_nearest() -> None:
     levels = torch.exp2(-torch.arange(1, LEVELS + 1) / 3).double()
     for waves, law in ((1, some_laws(TINY)["stages.0.weight"]), (5, some_laws(TINY)["stages.1.weight"])):
-        density = prior_density(law.double(), waves)
-        away = (levels.log()[:, None] - densities(law.double(), waves).log()).abs()
+        density = choose_prior_density(law.double(), waves)
+        away = (levels.log()[:, None] - compute_densities(law.double(), waves).log()).abs()
         assert torch.allclose(density, levels[away.argmin(dim=0)])
     never = torch.stack([torch.zeros(2, 2), torch.ones(2, 2), torch.zeros(2, 2)]).double()
-    assert prior_density(never, 1).tolist() == [pytest.approx(2 ** (-LEVELS / 3))]
+    assert choose_prior_density(never, 1).tolist() == [pytest.approx(2 ** (-LEVELS / 3))]
 
 
 def test_bits_name_the_prior() -> None:
     laws = {name: law.double() for name, law in some_laws(TINY).items()}
-    bits = bits_by_part(laws, waves_of(ShortNetwork(TINY)))
+    bits = count_bits_by_part(laws, count_waves(ShortNetwork(TINY)))
     assert bits["prior"] == 5 * (9 + 5 + 4)
     assert bits["architecture"] == 10
     for (name, law), waves in zip(laws.items(), (9, 5, 4), strict=True):
@@ -236,9 +238,9 @@ def test_certificate_counts_draws_and_bits() -> None:
     net = ShortNetwork(TINY)
     net.load_state_dict(weights)
     with torch.no_grad():
-        wrong = int((net(prepared(data.inputs)).argmax(dim=1) != data.labels).sum())
-    assert errors_of_draws(TINY, laws, data, 3) == 3 * wrong
-    figures = certified(TINY, laws, data, 3, data)
+        wrong = int((net(prepare(data.inputs)).argmax(dim=1) != data.labels).sum())
+    assert count_errors_of_draws(TINY, laws, data, 3) == 3 * wrong
+    figures = certify_draws(TINY, laws, data, 3, data)
     assert figures["errors of draws"] == 3 * wrong
     assert figures["draws"] == 180
     assert figures["bits"] == sum(figures["bits by part"].values())
@@ -251,10 +253,10 @@ def test_training_learns_and_is_priced() -> None:
     for price in (1e-4, 3e-2):
         torch.manual_seed(0)
         plan = RandomisedPlan(PLAIN, price=price, late_price=price, batch=32, nothing=1.0)
-        laws = {name: law_of(stored_odds(odds)) for name, odds in trained_odds(plan, data, 150).items()}
-        bits = sum(bits_by_part(laws, waves_of(ShortNetwork(PLAIN))).values())
+        laws = {name: compute_law(store_odds(odds)) for name, odds in train_odds(plan, data, 150).items()}
+        bits = sum(count_bits_by_part(laws, count_waves(ShortNetwork(PLAIN))).values())
         found.append((laws, bits))
-    assert errors_of_draws(PLAIN, found[0][0], data, 4) / (4 * len(data)) < 0.3
+    assert count_errors_of_draws(PLAIN, found[0][0], data, 4) / (4 * len(data)) < 0.3
     assert found[1][1] < found[0][1]
 
 
@@ -275,7 +277,7 @@ def test_shown_line_has_both_bounds(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_stored_figures_are_those_of_the_stored_laws() -> None:
     figures = json.loads((STORED.parent / "short_codes_randomised.json").read_text())["figures"]
-    bits = bits_by_part(load_laws(STORED / "cifar10_randomised.npz"), waves_of(ShortNetwork(SHAPE)))
+    bits = count_bits_by_part(load_laws(STORED / "cifar10_randomised.npz"), count_waves(ShortNetwork(SHAPE)))
     assert figures["bits by part"] == pytest.approx(bits)
     bound = randomised_bound(
         figures["errors of draws"], figures["draws"], sum(bits.values()), figures["training samples"]
@@ -295,5 +297,5 @@ def test_stored_laws_err_as_often_again() -> None:
     torch.manual_seed(1)
     chosen = torch.randperm(len(train))[:5000]
     some = Data(train.inputs[chosen], train.labels[chosen], "a tenth", classes=10)
-    rate = errors_of_draws(SHAPE, load_laws(STORED / "cifar10_randomised.npz"), some, 2) / (2 * len(some))
+    rate = count_errors_of_draws(SHAPE, load_laws(STORED / "cifar10_randomised.npz"), some, 2) / (2 * len(some))
     assert abs(rate - figures["training error"]) < 0.03  # four standard deviations of 5000 images

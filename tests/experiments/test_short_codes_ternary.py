@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.short_codes_search import code_bits
-from experiments.short_codes_ternary import bits_of, decode, encode
+from experiments.short_codes_ternary import count_bits, decode, encode
 from tamis.errors import CorruptArtifact
 
 some = settings(max_examples=60, deadline=None)
@@ -31,7 +31,7 @@ def test_what_is_told_is_received(each: list[tuple[int, int]], seed: int, densit
     assert 0 <= number < base
     received = decode(number, {name: tuple(value.shape) for name, value in weights.items()})
     assert all(torch.equal(received[name], value) for name, value in weights.items())
-    assert bits_of(base) == pytest.approx(sum(map(code_bits, weights.values())), abs=1 + 1e-9)
+    assert count_bits(base) == pytest.approx(sum(map(code_bits, weights.values())), abs=1 + 1e-9)
 
 
 @pytest.mark.parametrize("entries", [1, 2, 5])
@@ -41,7 +41,7 @@ def test_every_network_has_a_word_of_its_own_and_the_words_are_not_too_short(ent
         number, base = encode({"weight": torch.tensor(values)})
         words.add((number, base))
         kraft += Fraction(1, base)
-        assert math.log2(base) <= bits_of(base)
+        assert math.log2(base) <= count_bits(base)
     assert len(words) == 3**entries and kraft == 1
 
 

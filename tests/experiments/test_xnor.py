@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from experiments import xnor
-from experiments.xnor import FORMS, FULL, PARTS, REAL, ROWS, SHORT, SPARSE, Job, Plan, in_order, main, network
+from experiments.xnor import FORMS, FULL, PARTS, REAL, ROWS, SHORT, SPARSE, Job, Plan, main, network, sort_rows
 from tamis.binary import binarize, binary_layers
 from tamis.training import Settings
 
@@ -74,7 +74,7 @@ def test_what_is_trained_is_read(rows: list[dict[str, Any]], root: Path, monkeyp
 @pytest.fixture
 def program(rows: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """The program with its rows done, the last ones first."""
-    monkeypatch.setattr(xnor, "rows_of", lambda *_: iter(rows[::-1]))
+    monkeypatch.setattr(xnor, "measure_rows", lambda *_: iter(rows[::-1]))
 
     def started(*arguments: object) -> None:
         monkeypatch.setattr(sys, "argv", ["xnor.py", *map(str, arguments)])
@@ -106,7 +106,7 @@ def test_a_run_that_dies_leaves_the_rows_that_were_done(
         yield from rows[:2]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(xnor, "rows_of", dying)
+    monkeypatch.setattr(xnor, "measure_rows", dying)
     monkeypatch.setattr(sys, "argv", ["xnor.py", "--full", "--results", str(tmp_path)])
     with pytest.raises(KeyboardInterrupt):
         main()
@@ -115,7 +115,7 @@ def test_a_run_that_dies_leaves_the_rows_that_were_done(
 
 
 def test_rows_are_sorted_as_the_table_has_them() -> None:
-    assert [row["row"] for row in in_order([{"row": name} for name in ROWS[::-1]])] == list(ROWS)
+    assert [row["row"] for row in sort_rows([{"row": name} for name in ROWS[::-1]])] == list(ROWS)
 
 
 def test_missing_data_ends_the_program_with_one_line(failing_program: Callable[..., tuple[object, str, str]]) -> None:
@@ -131,5 +131,5 @@ def test_rows_come_from_one_process_or_several(
 ) -> None:
     monkeypatch.setitem(SHORT, "mnist", TINY)
     (root / "mnist").exists() or (root / "mnist").symlink_to(root / "tiny")
-    found = in_order(list(xnor.rows_of("mnist", False, root, "cpu", workers)))
+    found = sort_rows(list(xnor.measure_rows("mnist", False, root, "cpu", workers)))
     assert [row["accuracy"] for row in found] == [row["accuracy"] for row in rows]

@@ -389,7 +389,7 @@ def test_packing_refuses_what_does_not_fit() -> None:
 def test_the_extension_itself_checks_lengths_and_addresses() -> None:
     extension = dispatch.native()
     if extension is None:
-        pytest.skip(dispatch.native_reason())
+        pytest.skip(dispatch.explain_native())
     good = [4 * 25, 4, 4, 0, 1 * 1 * 12 * 8, 8, 0, 0, 0, 8 * 25, 0, 0, 0, 8, 8, 8, 8 * 25]
     geometry = (8, 4, 1, (5, 5), (3, 3), (1, 1), (1, 1), (1, 1), 1, 1)
     addresses = [64 if length else 0 for length in good]
@@ -430,7 +430,7 @@ def test_a_kernel_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(InvalidInput, match="not built"):
         dispatch.binary_kernel()
     monkeypatch.delenv("TAMIS_KERNEL")
-    assert dispatch.binary_kernel() == ("torch", dispatch.native_reason())
+    assert dispatch.binary_kernel() == ("torch", dispatch.explain_native())
 
 
 def test_the_fastest_kernel_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -502,7 +502,7 @@ def test_operators_keep_their_word() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_the_environment_names_the_kernel_and_a_child_process_has_threads_of_its_own() -> None:
     if dispatch.native() is None:
-        pytest.skip(dispatch.native_reason())
+        pytest.skip(dispatch.explain_native())
     # PyTorch itself may use no threads in a child, so the results are compared as bytes.
     code = """
 import os, torch

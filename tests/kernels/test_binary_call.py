@@ -19,7 +19,7 @@ from tamis.kernels.binary_arguments import Geometry
 from tamis.kernels.binary_call import MOST_SHAPES, CachedBinaryConv2d
 
 NATIVE = dispatch.native()
-pytestmark = pytest.mark.skipif(NATIVE is None, reason=dispatch.native_reason())
+pytestmark = pytest.mark.skipif(NATIVE is None, reason=dispatch.explain_native())
 KERNELS = NATIVE.binary_kernels() if NATIVE else []
 
 

@@ -12,7 +12,7 @@ import torch
 
 from tamis.errors import InvalidInput
 from tamis.kernels import energy
-from tamis.kernels.energy import Energy, counter_of, measure_energy
+from tamis.kernels.energy import Energy, find_counter, measure_energy
 
 
 class Clock:
@@ -63,7 +63,7 @@ def test_rapl_sums_packages_and_memory_and_goes_on_where_a_counter_begins_again(
     memory = zone(tmp_path, "intel-rapl:0:1", "dram", 1_000_000)
     zone(tmp_path, "intel-rapl:0:0", "core", 5_000_000)  # a part of the package
     zone(tmp_path, "intel-rapl:1", "package-1", 2_000_000)
-    counter = energy._cpu_counter(tmp_path)
+    counter = energy._find_cpu_counter(tmp_path)
     assert not isinstance(counter, str) and counter.name == "RAPL, package-0, dram, package-1"
     assert counter() == pytest.approx(12.0)
     (first / "energy_uj").write_text("500000\n")  # 1.5 J later
@@ -84,7 +84,7 @@ def test_where_there_is_no_counter_the_reason_is_said(tmp_path: Path, monkeypatc
 
     zone(tmp_path, "intel-rapl:0", "package-0", 0)
     monkeypatch.setattr(Path, "read_text", refuse)
-    assert counter_of("cpu") == f"the counters under {tmp_path} cannot be read: permission denied"
+    assert find_counter("cpu") == f"the counters under {tmp_path} cannot be read: permission denied"
 
 
 class Driver:
@@ -119,7 +119,7 @@ def one_board(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_board_is_found_by_its_identity(one_board: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(energy.ctypes, "CDLL", lambda name: Driver())
-    counter = counter_of("cuda:0")
+    counter = find_counter("cuda:0")
     assert not isinstance(counter, str) and counter.name == "NVML, Some Board"
     assert [counter(), counter()] == [6.5, 8.0]  # one reading was to see whether there is a counter
 
@@ -134,17 +134,17 @@ def test_a_board_is_found_by_its_identity(one_board: None, monkeypatch: pytest.M
 )
 def test_what_the_driver_refuses(fails: str, reason: str, one_board: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(energy.ctypes, "CDLL", lambda name: Driver(fails))
-    assert counter_of("cuda") == reason
+    assert find_counter("cuda") == reason
 
 
 def test_without_a_board_or_a_driver(one_board: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert counter_of("cuda:3") == "torch finds 1 CUDA devices here"
+    assert find_counter("cuda:3") == "torch finds 1 CUDA devices here"
     monkeypatch.setattr(energy, "NVML", "libnone-of-that-name.so.1")
-    assert counter_of("cuda") == "the driver's library libnone-of-that-name.so.1 is not here"
+    assert find_counter("cuda") == "the driver's library libnone-of-that-name.so.1 is not here"
 
 
 def test_what_is_no_device_or_no_time_is_refused() -> None:
     with pytest.raises(InvalidInput, match="on cpu or cuda, got 'tpu'"):
-        counter_of("tpu")
+        find_counter("tpu")
     with pytest.raises(InvalidInput, match="seconds must be > 0, got 0"):
         measure_energy(lambda: None, seconds=0)

@@ -25,7 +25,7 @@ hidden_or_not = settings(deadline=None, suppress_health_check=[HealthCheck.funct
 
 def require_extension() -> None:
     if dispatch.native() is None:
-        pytest.skip(dispatch.native_reason())
+        pytest.skip(dispatch.explain_native())
 
 
 @pytest.fixture(params=["native", "stand-in"])

@@ -11,7 +11,7 @@ from tamis.errors import InvalidInput
 from tamis.kernels import dispatch
 
 EXTENSION = dispatch.native()
-needs_extension = pytest.mark.skipif(EXTENSION is None, reason=dispatch.native_reason())
+needs_extension = pytest.mark.skipif(EXTENSION is None, reason=dispatch.explain_native())
 
 
 @needs_extension

@@ -22,7 +22,7 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
     if request.param == "stand-in":
         monkeypatch.setitem(sys.modules, "tamis._native", None)
     elif dispatch.native() is None:
-        pytest.skip(dispatch.native_reason())
+        pytest.skip(dispatch.explain_native())
 
 
 def by_hand(values: list[int], mask: list[bool]) -> list[int]:
@@ -81,7 +81,7 @@ def test_every_byte_but_0_is_true(dtype: type, choices: list[int]) -> None:
 def test_the_kernel_leaves_the_memory_around_its_result_alone(dtype: type, choices: list[int]) -> None:
     extension = dispatch.native()
     if extension is None:
-        pytest.skip(dispatch.native_reason())
+        pytest.skip(dispatch.explain_native())
     draw = np.random.default_rng(0)
     for entries in [*range(140), 1000]:
         chosen = draw.choice(np.array(choices, dtype=np.uint8), entries)
@@ -95,7 +95,7 @@ def test_the_kernel_leaves_the_memory_around_its_result_alone(dtype: type, choic
 def test_the_kernel_itself_reads_and_writes_within_bounds() -> None:
     extension = dispatch.native()
     if extension is None:
-        pytest.skip(dispatch.native_reason())
+        pytest.skip(dispatch.explain_native())
     for dtype in TYPES:
         mask, out = np.ones(100, dtype=np.bool_), np.zeros(100, dtype=dtype)
         with pytest.raises(ValueError, match="fewer values"):

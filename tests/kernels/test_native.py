@@ -30,14 +30,14 @@ def extension_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def require_extension() -> None:
     if dispatch.native() is None:
-        (pytest.fail if IN_CI else pytest.skip)(dispatch.native_reason())
+        (pytest.fail if IN_CI else pytest.skip)(dispatch.explain_native())
 
 
 def test_extension_is_built_and_says_where_it_is() -> None:
     require_extension()
     extension = dispatch.native()
     assert extension is sys.modules["tamis._native"]
-    assert dispatch.native_reason() == f"native kernels are used, from {extension.__file__}"
+    assert dispatch.explain_native() == f"native kernels are used, from {extension.__file__}"
 
 
 def test_extension_names_every_feature() -> None:
@@ -51,7 +51,7 @@ def test_extension_names_every_feature() -> None:
 @pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="the stand-in reads /proc/cpuinfo")
 def test_extension_and_stand_in_agree() -> None:
     require_extension()
-    native, stand_in = dispatch.native().cpu_features(), dispatch._cpu_features_from_proc()
+    native, stand_in = dispatch.native().cpu_features(), dispatch._read_cpu_features()
     shared = native.keys() & stand_in.keys()
     assert shared
     assert {name: native[name] for name in shared} == {name: stand_in[name] for name in shared}
@@ -60,8 +60,8 @@ def test_extension_and_stand_in_agree() -> None:
 @pytest.mark.usefixtures("extension_hidden")
 def test_hidden_extension_falls_back() -> None:
     assert dispatch.native() is None
-    assert "tamis._native is not built" in dispatch.native_reason()
-    assert dispatch.cpu_features() == dispatch._cpu_features_from_proc()
+    assert "tamis._native is not built" in dispatch.explain_native()
+    assert dispatch.cpu_features() == dispatch._read_cpu_features()
 
 
 def test_extension_that_does_not_load_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +70,7 @@ def test_extension_that_does_not_load_is_reported(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(dispatch.importlib, "import_module", broken)
     assert dispatch.native() is None
-    assert dispatch.native_reason().endswith("does not load: undefined symbol: nonsense")
+    assert dispatch.explain_native().endswith("does not load: undefined symbol: nonsense")
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_extension_that_does_not_load_is_reported(monkeypatch: pytest.MonkeyPatc
 )
 def test_stand_in_reads_cpuinfo(tmp_path: Path, text: str, present: set[str] | None) -> None:
     (tmp_path / "cpuinfo").write_text(text)
-    features = dispatch._cpu_features_from_proc(tmp_path / "cpuinfo")
+    features = dispatch._read_cpu_features(tmp_path / "cpuinfo")
     if present is None:
         assert features == {}
     else:
@@ -93,7 +93,7 @@ def test_stand_in_reads_cpuinfo(tmp_path: Path, text: str, present: set[str] | N
 
 
 def test_stand_in_knows_nothing_without_cpuinfo(tmp_path: Path) -> None:
-    assert dispatch._cpu_features_from_proc(tmp_path / "absent") == {}
+    assert dispatch._read_cpu_features(tmp_path / "absent") == {}
 
 
 def test_import_leaves_torch_alone() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tamis.kernels import dispatch
 
-pytestmark = pytest.mark.skipif(dispatch.native() is None, reason=dispatch.native_reason())
+pytestmark = pytest.mark.skipif(dispatch.native() is None, reason=dispatch.explain_native())
 FREQUENCIES = np.array([2**24 - 5, 0, 5], dtype=np.uint32)
 
 

@@ -34,7 +34,7 @@ def names(shape: Shape, dtype: torch.dtype = torch.float32) -> list[str]:
     return [choose_backend(inputs[layout], weight, pattern, layout)[0].name for layout in LAYOUTS]
 
 
-@pytest.mark.skipif(dispatch.native() is None, reason=dispatch.native_reason())
+@pytest.mark.skipif(dispatch.native() is None, reason=dispatch.explain_native())
 @pytest.mark.parametrize(
     ("shape", "first", "last"),
     [
@@ -150,7 +150,7 @@ def test_transforms_of_torch_get_what_they_can_transform() -> None:
     torch.testing.assert_close(tangent, torch.ones(4, 12) @ want.T)
 
 
-@pytest.mark.skipif(dispatch.native() is None, reason=dispatch.native_reason())
+@pytest.mark.skipif(dispatch.native() is None, reason=dispatch.explain_native())
 def test_the_backend_cpu_refuses_aloud() -> None:
     weight, x = torch.ones(2, 3, 3, 2), torch.ones(2, 12)
     for dtype in (torch.float64, torch.float16, torch.bfloat16, torch.complex64):

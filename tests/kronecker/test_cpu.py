@@ -18,7 +18,7 @@ from tamis.kronecker.layer import KroneckerLinear
 from tamis.kronecker.multiply import multiply
 from tamis.kronecker.pattern import Pattern
 
-pytestmark = pytest.mark.skipif(dispatch.native() is None, reason=dispatch.native_reason())
+pytestmark = pytest.mark.skipif(dispatch.native() is None, reason=dispatch.explain_native())
 
 LAYOUTS = ("batch_first", "batch_last")
 KERNELS = ["avx512", "avx2", "plain"]
@@ -37,10 +37,10 @@ def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     if extension is not None and request.param not in extension.kronecker_kernels():
         pytest.skip(f"this processor has no {request.param}")
     monkeypatch.setenv("TAMIS_KERNEL", request.param)
-    kronecker._extension.cache_clear()
-    assert kronecker._extension()[1] == request.param
+    kronecker._find_extension.cache_clear()
+    assert kronecker._find_extension()[1] == request.param
     yield request.param
-    kronecker._extension.cache_clear()
+    kronecker._find_extension.cache_clear()
 
 
 def drawn(seed: int, *shape: int) -> Tensor:

@@ -11,7 +11,7 @@ from tamis.errors import InvalidInput
 from tamis.kronecker.families import butterfly
 from tamis.kronecker.pattern import Pattern, is_chainable, is_dense, nonzeros
 from tamis.kronecker.pattern import product as product_of
-from tamis.kronecker.suggest import _chains, suggest
+from tamis.kronecker.suggest import _iterate_chains, suggest
 
 
 def divisors(n: int) -> list[int]:
@@ -35,7 +35,7 @@ def every_pair(M: int, N: int, most: int) -> set[tuple[Pattern, ...]]:
 
 @pytest.mark.parametrize(("M", "N", "most"), [(12, 12, 100), (8, 24, 120), (30, 6, 150), (7, 5, 30), (16, 16, 256)])
 def test_pairs_are_all_there_are(M: int, N: int, most: int) -> None:
-    got = list(_chains(M, N, most, 2))
+    got = list(_iterate_chains(M, N, most, 2))
     assert set(got) == every_pair(M, N, most) and len(set(got)) == len(got) > 0
 
 
@@ -69,14 +69,14 @@ def test_the_chains_of_the_experiments_are_among_them() -> None:
     """Section 5.5: those of ViT-S/16."""
     square = (Pattern(1, 192, 48, 2), Pattern(2, 48, 192, 1))
     up = (Pattern(1, 768, 192, 2), Pattern(6, 64, 64, 1))
-    assert square in set(_chains(384, 384, nonzeros(square), 2))
-    assert up in set(_chains(1536, 384, nonzeros(up), 2))
+    assert square in set(_iterate_chains(384, 384, nonzeros(square), 2))
+    assert up in set(_iterate_chains(1536, 384, nonzeros(up), 2))
 
 
 def test_butterflies_are_among_longer_chains() -> None:
-    assert tuple(butterfly(8)) in set(_chains(8, 8, 48, 3))
-    assert tuple(butterfly(16)) in set(_chains(16, 16, 128, 4))
-    assert all(is_dense(chain) for chain in _chains(8, 8, 64, 3))
+    assert tuple(butterfly(8)) in set(_iterate_chains(8, 8, 48, 3))
+    assert tuple(butterfly(16)) in set(_iterate_chains(16, 16, 128, 4))
+    assert all(is_dense(chain) for chain in _iterate_chains(8, 8, 64, 3))
 
 
 def test_everything_is_within_the_whole_budget() -> None:

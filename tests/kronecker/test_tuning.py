@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tamis.cli.doctor import _in_words, findings
+from tamis.cli.doctor import _describe_findings, collect_findings
 from tamis.errors import InvalidInput
 from tamis.kernels import dispatch
 from tamis.kronecker import tuned_table, tuning
@@ -194,13 +194,13 @@ def test_doctor_says_where_it_is_and_which_kernel_runs(
     cache: Path, times: dict[str, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TAMIS_KERNEL", raising=False)
-    found = findings()
+    found = collect_findings()
     assert found["kronecker_tuned"] == {"file": str(cache), "exists": False, "here": 0, "everywhere": 0}
-    assert _in_words(found)["tuned"] == f"nothing yet; tamis kronecker bench --tune writes {cache}"
+    assert _describe_findings(found)["tuned"] == f"nothing yet; tamis kronecker bench --tune writes {cache}"
     name, reason = dispatch.kronecker_kernel()
     assert found["kronecker_kernel"] == {"name": name, "reason": reason}
-    assert _in_words(found)["Kronecker layers"] == reason
+    assert _describe_findings(found)["Kronecker layers"] == reason
     tune(PATTERN, 5)
-    assert _in_words(findings())["tuned"] == f"1 entries for this processor, of 1 in {cache}"
+    assert _describe_findings(collect_findings())["tuned"] == f"1 entries for this processor, of 1 in {cache}"
     monkeypatch.setenv("TAMIS_KERNEL", "abacus")
-    assert _in_words(findings())["Kronecker layers"].startswith("cannot run: TAMIS_KERNEL=abacus")
+    assert _describe_findings(collect_findings())["Kronecker layers"].startswith("cannot run: TAMIS_KERNEL=abacus")

@@ -27,7 +27,7 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
     if request.param == "stand-in":
         monkeypatch.setitem(sys.modules, "tamis._native", None)
     elif dispatch.native() is None:
-        pytest.skip(dispatch.native_reason())
+        pytest.skip(dispatch.explain_native())
 
 
 scales = st.sampled_from([0.0, 1e-30, 1e-3, 1.0, 7.0, 1e8, 1e30])
@@ -127,7 +127,7 @@ def test_the_kernel_the_stand_in_and_the_sorting_agree(
     dtype: torch.dtype, count: int, width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if dispatch.native() is None:
-        pytest.skip(dispatch.native_reason())
+        pytest.skip(dispatch.explain_native())
     generator = torch.Generator().manual_seed(width)
     weight = torch.randn(count, width, generator=generator, dtype=dtype) ** 3
     bias = torch.randn(count, generator=generator, dtype=dtype)
@@ -317,7 +317,7 @@ def test_what_does_not_fit_is_refused() -> None:
 def test_the_kernel_refuses_arrays_that_do_not_agree() -> None:
     extension = dispatch.native()
     if extension is None:
-        pytest.skip(dispatch.native_reason())
+        pytest.skip(dispatch.explain_native())
     rows, row = np.ones((3, 4), np.float32), np.ones(3)
     for arguments in (
         (rows, None, 1.0, 0.0, rows[:2], None, row),

@@ -22,7 +22,7 @@ from tamis.layerwise.layer_matrices import (
     Geometry,
     MatrixLayout,
     TransposedConvolutionLayout,
-    patches,
+    extract_patches,
 )
 from tamis.layerwise.layers import Kernels, find_layers
 
@@ -216,6 +216,6 @@ def test_masks_and_indices_have_matrices_too(dtype: torch.dtype) -> None:
 
 def test_patches_are_a_view() -> None:
     x = torch.arange(12.0).reshape(1, 1, 3, 4)
-    windows = patches(x, [2, 2], [1, 2], [1, 1])
+    windows = extract_patches(x, [2, 2], [1, 2], [1, 1])
     assert windows.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
     assert torch.equal(windows[0, 0].reshape(4, 4).T, F.unfold(x, (2, 2), stride=(1, 2))[0])

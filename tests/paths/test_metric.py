@@ -507,8 +507,8 @@ def test_the_smaller_of_two_bounds_is_taken_where_many_outputs_add_up(seed: int)
     params["2.weight"][0] *= 1 + seed % 4
     other = net.with_params(params)
     starts, weights = ones_input(net), Weights(net, 1)
-    plain = metric._distance(net, weights, Weights(other, 1), starts)
-    aligned = metric._aligned_distance(net, weights, other, starts)
+    plain = metric._compute_distance(net, weights, Weights(other, 1), starts)
+    aligned = metric._compute_aligned_distance(net, weights, other, starts)
     assert aligned is not None and plain.above(0) < aligned.above(0)
     assert tamis.path_metric(net, other) == plain.above(0)
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import tamis
 from tamis.errors import AssumptionViolated, InvalidInput, UnsupportedOp
 from tamis.graph import as_patterns, matches
-from tamis.pruning.prunable_weights import candidates
+from tamis.pruning.prunable_weights import find_candidates
 from tamis.training.models import MODELS, example_input
 
 CRITERIA: tuple[Any, ...] = ("phi", "magnitude", "random")
@@ -37,7 +37,7 @@ class Computing(nn.Module):
 
 
 def names(model: nn.Module, *shape: int, biases: bool = False) -> tuple[str, ...]:
-    return candidates(tamis.trace(model, torch.zeros(1, *shape)), biases=biases).names
+    return find_candidates(tamis.trace(model, torch.zeros(1, *shape)), biases=biases).names
 
 
 def three_layers() -> nn.Sequential:
@@ -54,9 +54,9 @@ def net() -> tamis.Network:
 
 
 def test_weights_in_the_order_of_data_and_biases_only_when_asked_for(net: tamis.Network) -> None:
-    found = candidates(net, biases=False)
+    found = find_candidates(net, biases=False)
     assert found.names == ("0.weight", "2.0.weight", "3.weight") and found.final == "3.weight"
-    with_biases = candidates(net, biases=True)
+    with_biases = find_candidates(net, biases=True)
     assert set(with_biases.names) == {f"{layer}.{kind}" for layer in ("0", "2.0", "3") for kind in ("weight", "bias")}
     assert with_biases.final == "3.weight"
 
@@ -114,7 +114,7 @@ def test_tied_weights_are_one_parameter() -> None:
 
 def test_adjacency_matrices_and_other_buffers_are_no_weights() -> None:
     net = tamis.trace(MODELS["gcn"](), example_input("gcn"))
-    assert candidates(net, biases=False).names == ("layer1.linear.weight", "layer2.linear.weight")
+    assert find_candidates(net, biases=False).names == ("layer1.linear.weight", "layer2.linear.weight")
 
 
 def test_a_frozen_layer_has_weights_all_the_same() -> None:
@@ -286,9 +286,9 @@ def test_tied_weights_go_by_any_of_their_names_and_are_last_where_they_are_last_
     model = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False))
     model[2].weight = model[0].weight
     net = tamis.trace(model, torch.zeros(1, 4))
-    assert candidates(net).names == ("0.weight", "1.weight") and candidates(net).final == "0.weight"
-    assert candidates(net, exclude="2").names == ("1.weight",)
-    assert candidates(net, include="2.weight").names == ("0.weight",)
+    assert find_candidates(net).names == ("0.weight", "1.weight") and find_candidates(net).final == "0.weight"
+    assert find_candidates(net, exclude="2").names == ("1.weight",)
+    assert find_candidates(net, include="2.weight").names == ("0.weight",)
 
 
 def test_a_long_list_of_names_is_cut_short() -> None:

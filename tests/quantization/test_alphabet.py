@@ -15,7 +15,7 @@ from torch import nn
 
 import tamis
 from tamis.errors import InvalidInput
-from tamis.quantization.alphabet import MOST_LEVELS, Alphabet, alphabet_of, equispaced
+from tamis.quantization.alphabet import MOST_LEVELS, Alphabet, make_equispaced, parse_alphabet
 
 rows = st.integers(1, 12).flatmap(
     lambda n: st.lists(st.lists(st.floats(-9, 9, width=32), min_size=n, max_size=n), min_size=1, max_size=4)
@@ -25,7 +25,7 @@ rows = st.integers(1, 12).flatmap(
 @given(st.integers(2, 300))
 def test_equispaced_levels_are_those_of_section_6(count: int) -> None:
     expected = [-1 + 2 * j / (count - 1) for j in range(count)]
-    levels = equispaced(count).levels
+    levels = make_equispaced(count).levels
     assert np.allclose(levels, expected, rtol=0, atol=4e-16) and levels[0] == -1 and levels[-1] == 1
     assert all(low == -high for low, high in zip(levels, reversed(levels), strict=True))
     assert count % 2 == 0 or levels[count // 2] == 0
@@ -33,8 +33,8 @@ def test_equispaced_levels_are_those_of_section_6(count: int) -> None:
 
 @pytest.mark.parametrize("bits", [1, 2, 3, 4, 8, 16])
 def test_bits_are_powers_of_two(bits: int) -> None:
-    assert alphabet_of(None, bits, "median") == alphabet_of(2**bits, None, "median") == equispaced(2**bits)
-    assert alphabet_of(None, np.int64(bits), "max") == equispaced(2**bits, "max")  # type: ignore[arg-type]
+    assert parse_alphabet(None, bits, "median") == parse_alphabet(2**bits, None, "median") == make_equispaced(2**bits)
+    assert parse_alphabet(None, np.int64(bits), "max") == make_equispaced(2**bits, "max")  # type: ignore[arg-type]
 
 
 def test_bits_and_levels_are_one_through_the_whole_call() -> None:
@@ -50,7 +50,7 @@ def test_bits_and_levels_are_one_through_the_whole_call() -> None:
 
 @given(rows)
 def test_the_median_is_numpys_or_that_of_the_weights_that_are_not_zero(values: list[list[float]]) -> None:
-    found = equispaced(3).radii(torch.tensor(values, dtype=torch.float64))
+    found = make_equispaced(3).radii(torch.tensor(values, dtype=torch.float64))
     for row, radius in zip(values, found, strict=True):
         magnitudes = np.abs(row)
         expected = np.median(magnitudes)
@@ -66,15 +66,15 @@ def test_pruned_weights_have_no_say_in_the_radius(values: list[list[float]], dat
     weights = torch.tensor(values, dtype=torch.float64)
     masked = weights.where(torch.tensor(kept), math.nan)
     for radius in ("median", "max", "least_squares"):
-        found = equispaced(4, radius).radii(masked)
+        found = make_equispaced(4, radius).radii(masked)
         if any(kept):
-            assert torch.equal(found, equispaced(4, radius).radii(weights[:, kept]))
+            assert torch.equal(found, make_equispaced(4, radius).radii(weights[:, kept]))
         assert (found > 0).all()
 
 
 @given(rows)
 def test_max_is_the_largest_magnitude(values: list[list[float]]) -> None:
-    found = equispaced(3, "max").radii(torch.tensor(values, dtype=torch.float64))
+    found = make_equispaced(3, "max").radii(torch.tensor(values, dtype=torch.float64))
     for row, radius in zip(values, found, strict=True):
         assert radius == max(map(abs, row)) or (not any(row) and 0 < radius <= 2.0**-14)
 
@@ -84,7 +84,7 @@ def test_max_is_the_largest_magnitude(values: list[list[float]]) -> None:
 def test_least_squares_is_as_good_as_the_best_of_many_radii(count: int, heavy: bool) -> None:
     draw = torch.Generator().manual_seed(count)
     weights = normal(draw, 3, 60) ** (3 if heavy else 1)
-    alphabet = equispaced(count, "least_squares")
+    alphabet = make_equispaced(count, "least_squares")
     levels = torch.tensor(alphabet.levels, dtype=torch.float64)
 
     def errors(row: torch.Tensor, radii: torch.Tensor) -> torch.Tensor:
@@ -101,11 +101,11 @@ def test_least_squares_is_as_good_as_the_best_of_many_radii(count: int, heavy: b
 
 def test_given_levels_are_meant_as_they_are() -> None:
     assert torch.equal(Alphabet((-0.5, 0.25)).radii(torch.randn(3, 4)), torch.ones(3))
-    assert alphabet_of([-0.5, 0.25], None, "median") == Alphabet((-0.5, 0.25))
-    assert alphabet_of(np.array([-1, 0, 2]), None, "median").levels == (-1.0, 0.0, 2.0)
-    assert alphabet_of(torch.tensor([-1.0, 0.5]), None, "median").levels == (-1.0, 0.5)
+    assert parse_alphabet([-0.5, 0.25], None, "median") == Alphabet((-0.5, 0.25))
+    assert parse_alphabet(np.array([-1, 0, 2]), None, "median").levels == (-1.0, 0.0, 2.0)
+    assert parse_alphabet(torch.tensor([-1.0, 0.5]), None, "median").levels == (-1.0, 0.5)
     chosen = Alphabet((-1.0, 0.0, 0.5), "max")
-    assert alphabet_of(chosen, None, "median") is chosen
+    assert parse_alphabet(chosen, None, "median") is chosen
 
 
 @pytest.mark.parametrize(
@@ -139,13 +139,13 @@ def test_given_levels_are_meant_as_they_are() -> None:
 )
 def test_it_refuses(levels: Any, bits: Any, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
-        alphabet_of(levels, bits, "median")
+        parse_alphabet(levels, bits, "median")
 
 
 @pytest.mark.parametrize("levels", [3, [-1.0, 0.0, 1.0], Alphabet((-1.0, 1.0))])
 def test_it_refuses_an_unknown_radius_whatever_the_levels(levels: Any) -> None:
     with pytest.raises(InvalidInput, match="radius must be median, max, least_squares or given, got 'mean'"):
-        alphabet_of(levels, None, "mean")  # type: ignore[arg-type]
+        parse_alphabet(levels, None, "mean")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("levels", [(0.0,), ("a", "b"), (0.0, None), (1, 0)])

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import tamis
 from tamis.artifact import Compressed
 from tamis.errors import InvalidInput
-from tamis.quantization.alphabet import equispaced
+from tamis.quantization.alphabet import make_equispaced
 from tamis.quantization.cross_validation import Comparison, cross_validate
 from tamis.quantization.plan import FRACTIONS_OF_RADIUS, MULTIPLES
 
@@ -62,7 +62,7 @@ def test_every_unit_takes_the_candidate_that_is_best_on_held_out_data(method: An
     best = (errors if per == "channel" else errors.sum(1, keepdim=True)).argmin(0)
     small = quantized(module, data, method=method, per=per, levels=count, c_alpha=CANDIDATES)
     weight = module[0].weight.detach()
-    radii = equispaced(count).radii(weight if per == "channel" else weight.reshape(1, -1))
+    radii = make_equispaced(count).radii(weight if per == "channel" else weight.reshape(1, -1))
     codes = small.codes["0.weight"]
     assert torch.equal(codes.scales[:, 0], radii * torch.tensor(CANDIDATES, dtype=torch.float64)[best])
     whole = quantized(module, data, method="msq", per=per, levels=count, c_alpha=CANDIDATES)
@@ -74,7 +74,7 @@ def test_the_last_choice_is_made_from_all_of_the_data(count: int) -> None:
     module, data = small_layer(count)
     small = quantized(module, data, method="gpfq", levels=count, c_alpha=CANDIDATES)
     weight = module[0].weight.detach()
-    multiples = small.codes["0.weight"].scales[:, 0] / equispaced(count).radii(weight)
+    multiples = small.codes["0.weight"].scales[:, 0] / make_equispaced(count).radii(weight)
     for neuron, multiple in enumerate(multiples.tolist()):
         alone = quantized(module, data, method="gpfq", levels=count, c_alpha=round(multiple, 9))
         assert torch.equal(small.codes["0.weight"].indices[neuron], alone.codes["0.weight"].indices[neuron])
@@ -85,7 +85,7 @@ def test_fewer_than_five_batches_are_all_used_for_both() -> None:
     batches = list(data.split(10))
     errors = literal_errors(module, data, data, "gpfq", "channel", 3, CANDIDATES)
     small = quantized(module, batches, method="gpfq", levels=3, c_alpha=CANDIDATES)
-    radii = equispaced(3).radii(module[0].weight.detach())
+    radii = make_equispaced(3).radii(module[0].weight.detach())
     expected = radii * torch.tensor(CANDIDATES, dtype=torch.float64)[errors.argmin(0)]
     assert torch.equal(small.codes["0.weight"].scales[:, 0], expected)
 
@@ -113,7 +113,7 @@ def test_the_scales_of_optq_are_stationary_where_they_are_fitted() -> None:
     factors = (outputs * own).sum(0) / own.square().sum(0)
     assert torch.allclose(factors, torch.ones(5, dtype=torch.float64), atol=1e-9)
     fixed = quantized(module, data, levels=4, c_alpha=2.0)
-    assert torch.equal(fixed.codes["0.weight"].scales[:, 0], 2.0 * equispaced(4).radii(weight))
+    assert torch.equal(fixed.codes["0.weight"].scales[:, 0], 2.0 * make_equispaced(4).radii(weight))
 
 
 def test_optq_is_at_a_best_level_given_the_others() -> None:

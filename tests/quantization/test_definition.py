@@ -18,7 +18,7 @@ import tamis
 from tamis.artifact import Compressed
 from tamis.kernels import BLOCK, Grid
 from tamis.layerwise import Gram
-from tamis.quantization.alphabet import equispaced
+from tamis.quantization.alphabet import make_equispaced
 from tamis.quantization.feedback import choose_levels
 from tamis.quantization.gpfq import gpfq, gpfq_along_data, gpfq_by_definition
 
@@ -104,7 +104,7 @@ def assert_defined(module: nn.Module, small: Compressed, data: Tensor, levels: A
     """Every choice is a best one; of levels that tie, any is."""
     single = next(module.parameters()).dtype is torch.float32
     indices = {name: codes.indices for name, codes in small.codes.items()}
-    alphabet = equispaced(levels).levels if isinstance(levels, int) else levels
+    alphabet = make_equispaced(levels).levels if isinstance(levels, int) else levels
     steps = check_gpfq(module, small.params, indices, data, alphabet, c_alpha, **how)
     assert steps
     for step in steps.values():
@@ -247,16 +247,16 @@ def test_the_columns_of_the_oracle_give_the_layers_outputs() -> None:
 def test_wide_layers_along_the_data(samples: int, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a layer has many features, GPFQ carries u along instead of summing Gram matrices: the same choices."""
     monkeypatch.setattr("tamis.quantization.layer_quantizer.MANY_FEATURES", 1)
-    monkeypatch.setattr("tamis.quantization.layer_quantizer.along_data_is_cheaper", lambda *sizes: True)
+    monkeypatch.setattr("tamis.quantization.layer_quantizer.is_cheaper_along_data", lambda *sizes: True)
     module, _ = wide()
     data = gaussian(samples, 150)
     data[:, 20] = 0.0
     small = quantized(module, data, levels=3, c_alpha=2.0, **how)
     assert_defined(module, small, data, 3, 2.0, **how)
     for settings in ({"c_alpha": 2.0}, {}, {"bias_correction": True, "c_alpha": 2.0}):
-        monkeypatch.setattr("tamis.quantization.layer_quantizer.along_data_is_cheaper", lambda *sizes: True)
+        monkeypatch.setattr("tamis.quantization.layer_quantizer.is_cheaper_along_data", lambda *sizes: True)
         small = quantized(module, data, levels=3, **how, **settings)
-        monkeypatch.setattr("tamis.quantization.layer_quantizer.along_data_is_cheaper", lambda *sizes: False)
+        monkeypatch.setattr("tamis.quantization.layer_quantizer.is_cheaper_along_data", lambda *sizes: False)
         other = quantized(module, data, levels=3, **how, **settings)
         assert all(torch.equal(small.codes[name].indices, other.codes[name].indices) for name in small.codes)
         assert all(torch.allclose(small.params[name], other.params[name], atol=1e-12) for name in small.params)

@@ -16,7 +16,7 @@ from tamis.quantization.feedback import choose_levels
 from tamis.quantization.msq import msq
 from tamis.quantization.objective import Objective
 from tamis.quantization.optq import lower_factor, optq
-from tamis.quantization.problem import largest_first
+from tamis.quantization.problem import sort_largest_first
 
 seeds = st.integers(0, 2**32 - 1)
 sizes = st.tuples(st.integers(1, 3), st.integers(1, 5), st.integers(1, 90), st.integers(1, 60))
@@ -146,4 +146,4 @@ def test_msq_is_the_nearest_level_whatever_the_data() -> None:
 
 def test_norms_that_differ_by_rounding_alone_keep_their_order() -> None:
     norms = torch.tensor([[1.0, 1.0 + 1e-12, 3.0, 0.0, -1e-18, 2.0, 1.0 - 1e-9, 1e-9]], dtype=torch.float64)
-    assert largest_first(norms).tolist() == [[2, 5, 0, 1, 6, 7, 3, 4]]
+    assert sort_largest_first(norms).tolist() == [[2, 5, 0, 1, 6, 7, 3, 4]]

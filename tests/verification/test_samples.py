@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import tamis
 from tamis.errors import InvalidInput
 from tamis.training import load_data
-from tamis.verification.samples import BATCH, Batch, Fingerprint, batches_of
+from tamis.verification.samples import BATCH, Batch, Fingerprint, iterate_batches
 
 X = torch.randn(BATCH + 17, 6, generator=torch.Generator().manual_seed(0))
 Y = torch.arange(len(X)) % 3
@@ -26,7 +26,7 @@ def net() -> tamis.Network:
 
 
 def whole(inputs: Any, labels: Any, net: tamis.Network) -> tuple[Tensor, Tensor | None]:
-    batches = list(batches_of(inputs, labels, net))
+    batches = list(iterate_batches(inputs, labels, net))
     labelled = all(batch.labels is not None for batch in batches)
     return (
         torch.cat([batch.inputs[0] for batch in batches]),
@@ -120,7 +120,7 @@ WRONG: dict[str, tuple[Any, Any, str]] = {
 def test_what_is_wrong_is_said(wrong: str, net: tamis.Network) -> None:
     inputs, labels, message = WRONG[wrong]
     with pytest.raises(InvalidInput, match=message):
-        list(batches_of(inputs, labels, net))
+        list(iterate_batches(inputs, labels, net))
 
 
 def test_a_network_without_batches_is_refused() -> None:
@@ -130,4 +130,4 @@ def test_a_network_without_batches_is_refused() -> None:
 
     net = tamis.trace(Mixing(), torch.randn(4, 3))
     with pytest.raises(InvalidInput, match="takes no batches"):
-        list(batches_of(torch.randn(4, 3), None, net))
+        list(iterate_batches(torch.randn(4, 3), None, net))

@@ -101,7 +101,7 @@ class Architecture:
         # The list of samples may cost a share of what the file has anyway, counted in bytes that the whole file grows
         # by.
         plain = self._encode()
-        room = seen_filter.room_beside(len(plain))
+        room = seen_filter.compute_room(len(plain))
         text = seen_filter.encode_within(self.seen, lambda text: len(self._encode({"seen": text})) - len(plain), room)
         content = plain if text is None else self._encode({"seen": text})
         with replace_file(path) as part:

@@ -143,5 +143,6 @@ def _check_same_layers(model: nn.Module, data: Data, maskable: Collection[str]) 
     if differences:
         raise InvalidInput(
             f"magnitude pruning and search would not choose among the same connections of {type(model).__name__}: only "
-            f"one of them takes {join_names(sorted(differences))}, which is no linear or convolution layer's or is not used"
+            f"one of them takes {join_names(sorted(differences))}, which is no linear or convolution layer's or is not "
+            "used"
         )

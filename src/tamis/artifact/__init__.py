@@ -27,7 +27,7 @@ from tamis.artifact.rebuild import rebuild_layers as rebuild_layers
 from tamis.artifact.rebuild import rebuilds_layers as rebuilds_layers
 from tamis.artifact.summary import NOTHING as NOTHING
 from tamis.artifact.summary import errors_of as errors_of
-from tamis.artifact.summary import weights_of as weights_of
+from tamis.artifact.summary import find_weights as weights_of
 from tamis.artifact.torch_archive import check_uncompressed as check_uncompressed
 from tamis.artifact.torch_archive import load_archive as load_archive
 from tamis.artifact.weights_file import save_weights as save_weights

@@ -113,12 +113,16 @@ class Sender(MessageWriter):
         self._marks.append((f"{self.heading}/{label}", self.information))
 
     def symbols(self, row: Array, base: int) -> None:
-        if len(row) * _depth(base) > MOST_STEPS:
+        if len(row) * _compute_depth(base) > MOST_STEPS:
             self._append_aligned(code_digits(row, base), counted=True)
             return
         # `choice` and `_settle` written out, on local names: this loop runs once for each branch of each digit.
         low, size, words = self._low, self._range, self._words
-        branches, zeros, totals = _paths(base), [1] * (2 << _depth(base)), [2] * (2 << _depth(base))
+        branches, zeros, totals = (
+            _list_paths(base),
+            [1] * (2 << _compute_depth(base)),
+            [2] * (2 << _compute_depth(base)),
+        )
         for digit in row.tolist():
             for node, bit in branches[digit]:
                 # Counts are doubled, so that the ½ of Krichevsky and Trofimov stays an integer.
@@ -141,7 +145,7 @@ class Sender(MessageWriter):
 
     def fields(self, row: Array, width: int) -> None:
         if len(row) * width > MOST_FIELD_BITS:
-            self._append_aligned(_fields_to_bytes(row, width), counted=False)
+            self._append_aligned(_write_fields(row, width), counted=False)
             return
         for value in row.tolist():
             self.wide(value, width)
@@ -174,7 +178,7 @@ class Sender(MessageWriter):
         """Append the shortest binary fraction that the interval holds with all that may follow."""
         # The number may have more bits than the width, where `low` has passed the end of its window. So it is added,
         # not or-ed: what is too much carries into the words.
-        width, number = _ending(self._low, self._range)
+        width, number = _find_ending(self._low, self._range)
         whole = int.from_bytes(np.array(self._words, dtype=">u4").tobytes(), "big")
         length = WORD * (len(self._words) - 1) + width
         self._append((whole << width) + number, length)
@@ -210,16 +214,16 @@ class Receiver(Coder):
     def _begin(self) -> None:
         """Begin a new interval at the bit where the last one ended."""
         self._low, self._range, self._read = 0, WHOLE, 0
-        self._code = self._next() << WORD | self._next()
+        self._code = self._read_next() << WORD | self._read_next()
 
     def _find_end(self) -> int:
         """Find where the message continues if the interval ends here, just as a sender would end it."""
-        width, number = _ending(self._low, self._range)
+        width, number = _find_ending(self._low, self._range)
         if (self._low + self._code) >> (WINDOW - width) != number:
             raise CorruptArtifact("is no message: an interval does not end as it should")
         return self._start + self._read - WINDOW + width
 
-    def _next(self) -> int:
+    def _read_next(self) -> int:
         """Return the next 32 bits of the message; after its end, zeros, which `finish` notices."""
         # An honest message is read at most a window beyond its end. A forged one must not go on for ever on zeros.
         first, shift = divmod(self._start + self._read, 8)
@@ -245,13 +249,13 @@ class Receiver(Coder):
 
     def symbols(self, count: int, base: int) -> Array:
         """Read the digits that `Sender.symbols` sent, in the dtype of `Codes`."""
-        if count * _depth(base) > MOST_STEPS:
+        if count * _compute_depth(base) > MOST_STEPS:
             length = self.natural(0)
             return coded_digits.from_row(np.frombuffer(self._read_aligned(length), dtype=np.uint8), count, base)
         # The code is kept relative to `low`, so that carries, which only raise `low`, never reach it.
         low, size, code = self._low, self._range, self._code
-        zeros, totals = [1] * (2 << _depth(base)), [2] * (2 << _depth(base))
-        only, top = _only_zero(base), 1 << _depth(base)
+        zeros, totals = [1] * (2 << _compute_depth(base)), [2] * (2 << _compute_depth(base))
+        only, top = _find_only_zero(base), 1 << _compute_depth(base)
         digits = []
         for _ in range(count):
             node = 1
@@ -273,7 +277,7 @@ class Receiver(Coder):
                 if size <= LOW:
                     low = (low & LOW) << WORD
                     size <<= WORD
-                    code = code << WORD | self._next()
+                    code = code << WORD | self._read_next()
             digits.append(node - top)
         self._low, self._range, self._code = low & ALL, size, code
         return np.array(digits, dtype=np.uint8 if base <= 256 else np.int32)
@@ -281,7 +285,7 @@ class Receiver(Coder):
     def fields(self, count: int, width: int) -> Array:
         """Read the numbers that `Sender.fields` sent, uint64."""
         if count * width > MOST_FIELD_BITS:
-            return _fields_from_bytes(self._read_aligned(_fields_size(count, width)), count, width)
+            return _read_fields(self._read_aligned(_compute_fields_size(count, width)), count, width)
         return np.array([self.wide(0, width) for _ in range(count)], dtype=np.uint64)
 
     def finish(self) -> int:
@@ -294,7 +298,7 @@ class Receiver(Coder):
     def _settle(self) -> None:
         while self._range <= LOW:
             self._low, self._range = (self._low & LOW) << WORD, self._range << WORD
-            self._code = self._code << WORD | self._next()
+            self._code = self._code << WORD | self._read_next()
 
     def _read_aligned(self, length: int) -> bytes:
         bits = self._find_end()
@@ -324,13 +328,13 @@ class LengthMeter(MessageWriter):
 
     def symbols(self, row: Array, base: int) -> None:
         counts = np.bincount(row, minlength=base)
-        if len(row) * _depth(base) > MOST_STEPS:
+        if len(row) * _compute_depth(base) > MOST_STEPS:
             # An estimate, of the table's bytes, the coder's last words and the length as well: it only chooses a way.
             used = counts[counts > 0]
             entropy = float(np.sum(used * np.log2(len(row) / used)))
             self.bits += entropy + 8 * (coded_digits.HEAD + 2 * int(np.flatnonzero(counts)[-1] + 1) + 8) + 40
             return
-        depth, only = _depth(base), _only_zero(base)
+        depth, only = _compute_depth(base), _find_only_zero(base)
         # From the leaves to the root: pairs of neighbours are the zeros and ones at their branch, their sums the next
         # level. By Krichevsky's and Trofimov's rule the order of digits does not matter, so that counts are enough.
         level = np.zeros(1 << depth, dtype=np.int64)
@@ -363,7 +367,7 @@ def _carry(words: list[int]) -> None:
     words[place] += 1
 
 
-def _ending(low: int, size: int) -> tuple[int, int]:
+def _find_ending(low: int, size: int) -> tuple[int, int]:
     """Find the fewest bits, and their number, with which a fraction stays in [low, low + size) whatever follows."""
     for width in range(WINDOW + 1):
         step = 1 << (WINDOW - width)
@@ -374,13 +378,13 @@ def _ending(low: int, size: int) -> tuple[int, int]:
     raise AssertionError("an interval is never narrower than its last bit")
 
 
-def _depth(base: int) -> int:
+def _compute_depth(base: int) -> int:
     return (base - 1).bit_length()
 
 
-def _only_zero(base: int) -> list[bool]:
+def _find_only_zero(base: int) -> list[bool]:
     """Tell, for each node of the tree, whether every digit below the base that passes it goes on with a zero."""
-    depth = _depth(base)
+    depth = _compute_depth(base)
     only = [False] * (1 << depth)
     for node in range(1, 1 << depth):
         left = depth - node.bit_length() + 1  # bits that a path through this node has yet to take
@@ -389,9 +393,9 @@ def _only_zero(base: int) -> list[bool]:
     return only
 
 
-def _paths(base: int) -> list[list[tuple[int, int]]]:
+def _list_paths(base: int) -> list[list[tuple[int, int]]]:
     """List, for each digit, the nodes it passes and the bit it takes at each, without nodes where it must be 0."""
-    depth, only = _depth(base), _only_zero(base)
+    depth, only = _compute_depth(base), _find_only_zero(base)
     paths = []
     for digit in range(base):
         nodes = [(digit | 1 << depth) >> shift for shift in range(depth, -1, -1)]
@@ -407,11 +411,11 @@ def _branch_bits(zeros: int, ones: int) -> float:
     return -log / math.log(2)
 
 
-def _fields_size(count: int, width: int) -> int:
-    return count * (width // 8) + (packing.packed_size(count, 1 << width % 8) if width % 8 else 0)
+def _compute_fields_size(count: int, width: int) -> int:
+    return count * (width // 8) + (packing.compute_packed_size(count, 1 << width % 8) if width % 8 else 0)
 
 
-def _fields_to_bytes(row: Array, width: int) -> Array:
+def _write_fields(row: Array, width: int) -> Array:
     """Write the whole bytes of each number, all lowest ones first; then the bits that are left, packed."""
     planes = [(row >> np.uint64(8 * place) & np.uint64(255)).astype(np.uint8) for place in range(width // 8)]
     if width % 8:
@@ -419,7 +423,7 @@ def _fields_to_bytes(row: Array, width: int) -> Array:
     return np.concatenate(planes)
 
 
-def _fields_from_bytes(content: bytes, count: int, width: int) -> Array:
+def _read_fields(content: bytes, count: int, width: int) -> Array:
     rows, row = np.frombuffer(content, dtype=np.uint8), np.zeros(count, dtype=np.uint64)
     for place in range(width // 8):
         row |= rows[place * count : (place + 1) * count].astype(np.uint64) << np.uint64(8 * place)

@@ -30,11 +30,11 @@ def replace_file(path: str | Path) -> Iterator[Path]:
         ...     part.write_bytes(b"all of it")
         9
     """
-    permissions = _permissions(path)
+    permissions = _read_permissions(path)
     target = Path(os.path.realpath(path))
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "no such directory to write to", str(target.parent))
-    part = target.with_name(_part_name(target.name))
+    part = target.with_name(_make_part_name(target.name))
     try:
         # Never open to more than the old file was, but open to its writer, even where the old one is read-only.
         part.touch(mode=0o666 if permissions is None else permissions | stat.S_IRUSR | stat.S_IWUSR, exist_ok=False)
@@ -45,7 +45,7 @@ def replace_file(path: str | Path) -> Iterator[Path]:
         os.replace(part, target)
         _flush(target.parent)  # the name itself must survive a power cut, too
     except Exception as error:
-        number = _system_error(error)
+        number = _find_system_error(error)
         if number is None:
             raise
         raise OSError(number, os.strerror(number), str(path)) from error
@@ -53,18 +53,18 @@ def replace_file(path: str | Path) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
-def _system_error(error: BaseException) -> int | None:
+def _find_system_error(error: BaseException) -> int | None:
     """Find the number of a system error that names no file, such as that of a full disk, in what a library raised."""
     if isinstance(error, OSError):
         return None if error.filename is not None else error.errno
     if said := re.search(r"\(os error (\d+)\)", str(error)):  # safetensors
         return int(said[1])
     if isinstance(error, RuntimeError) and error.__context__ is not None:  # torch, closing its archive after an error
-        return _system_error(error.__context__)
+        return _find_system_error(error.__context__)
     return None
 
 
-def _permissions(path: str | Path) -> int | None:
+def _read_permissions(path: str | Path) -> int | None:
     """Return the permissions of the file that is to be replaced; None if there is none."""
     try:
         mode = os.stat(path).st_mode
@@ -77,7 +77,7 @@ def _permissions(path: str | Path) -> int | None:
     return mode & 0o777
 
 
-def _part_name(name: str) -> str:
+def _make_part_name(name: str) -> str:
     """Make a name that no other part has; a `name` that is too long for it is shortened."""
     suffix = f".{os.getpid()}.{secrets.token_hex(4)}.part"
     while len(os.fsencode(f".{name}{suffix}")) > LONGEST_NAME:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tamis.artifact.arithmetic import Receiver, Sender
 from tamis.artifact.compressed import Compressed
-from tamis.artifact.encodings.base import bits
+from tamis.artifact.encodings.base import view_bits
 from tamis.artifact.header import CODES
 from tamis.artifact.tensor_message import receive_tensor, send_tensor
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters, join_names
@@ -73,7 +73,7 @@ def message(small: Compressed | Network, prior: Network | Values | None = None) 
     """
     if not isinstance(small, (Compressed, Network)):
         raise InvalidInput(f"message needs a Compressed or a Network, got {type(small).__name__}")
-    values, known = _values_of(small), _select_prior(prior, small)
+    values, known = _list_values(small), _select_prior(prior, small)
     masks, codes = (small.masks, small.codes) if isinstance(small, Compressed) else ({}, {})
     sender = Sender()
     for name, where in values.items():
@@ -82,7 +82,7 @@ def message(small: Compressed | Network, prior: Network | Values | None = None) 
             continue
         sender.heading = name
         if name in known:
-            same = np.array_equal(bits(value), bits(known[name]))
+            same = np.array_equal(view_bits(value), view_bits(known[name]))
             sender.choice(int(same), 2)
             sender.mark("prior")
             if same:
@@ -113,7 +113,7 @@ def decode(data: bytes, like: Compressed | Network | Values, prior: Network | Va
         >>> received.bits == sent.bits, torch.equal(received["weight"], net.params["weight"])
         (True, True)
     """
-    values, known = _values_of(like), _select_prior(prior, like)
+    values, known = _list_values(like), _select_prior(prior, like)
     receiver, received = Receiver(bytes(data)), Received()
     for name, value in values.items():
         shape, dtype = tuple(value.shape), value.dtype
@@ -136,7 +136,7 @@ def decode(data: bytes, like: Compressed | Network | Values, prior: Network | Va
 # -- who knows what ------------------------------------------------------------------------------------------------
 
 
-def _values_of(source: Compressed | Network | Values) -> dict[str, Tensor]:
+def _list_values(source: Compressed | Network | Values) -> dict[str, Tensor]:
     """Return parameters and buffers in the order of their names."""
     values = source.params if isinstance(source, (Compressed, Network)) else source
     if not isinstance(values, Mapping):
@@ -152,7 +152,7 @@ def _select_prior(prior: Network | Values | None, source: Compressed | Network |
     """Check the prior against the architecture, and return its values."""
     if prior is None:
         return {}
-    wanted, known = _values_of(source), _values_of(prior)
+    wanted, known = _list_values(source), _list_values(prior)
     # A state_dict has tied parameters under each of their names.
     tied = source.aliases if isinstance(source, (Compressed, Network)) else {}
     known = {name: value for name, value in known.items() if name not in tied}

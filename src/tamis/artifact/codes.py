@@ -53,7 +53,9 @@ class Codes:
         self._check_levels()
         self._check_scales()
         self._check_indices()
-        object.__setattr__(self, "levels", self.levels.masked_fill(_ranks(self.levels) == 0, 0))  # −0.0 becomes +0.0
+        object.__setattr__(
+            self, "levels", self.levels.masked_fill(_map_to_ranks(self.levels) == 0, 0)
+        )  # −0.0 becomes +0.0
 
     def __repr__(self) -> str:
         return f"Codes({tuple(self.indices.shape)}, {len(self.levels)} levels, {self.scales.numel()} scales)"
@@ -75,7 +77,7 @@ class Codes:
         if tiny:
             result.masked_fill_(result.abs() < floor, 0)
         if mask is not None:
-            _bits(result).masked_fill_(~mask.to(result.device), 0)
+            _view_bits(result).masked_fill_(~mask.to(result.device), 0)
         return result
 
     def to(self, device: torch.device | str) -> Codes:
@@ -96,7 +98,7 @@ class Codes:
         """Tell whether some scale × level other than 0 may be below `floor`."""
         if self.scales.numel() == 0:
             return False
-        others = self.levels[_ranks(self.levels) != 0].abs()
+        others = self.levels[_map_to_ranks(self.levels) != 0].abs()
         level, scale = float(others.min()), float(self.scales.min())
         return min(level, scale, level * scale) < floor
 
@@ -109,7 +111,7 @@ class Codes:
             )
         if not FEWEST_LEVELS <= len(levels) <= MOST_LEVELS:
             raise InvalidInput(f"there must be {FEWEST_LEVELS} to {MOST_LEVELS} levels, got {len(levels)}")
-        ranks = _ranks(levels)
+        ranks = _map_to_ranks(levels)
         wrong = ~levels.isfinite()
         wrong[1:] |= ranks[1:] <= ranks[:-1]
         if wrong.any():
@@ -129,7 +131,7 @@ class Codes:
                 f"scales of shape {units} do not fit indices of shape {shape}: they need as many axes, and lengths "
                 "that divide those of the indices"
             )
-        wrong = ~scales.isfinite() | (_ranks(scales) <= 0)
+        wrong = ~scales.isfinite() | (_map_to_ranks(scales) <= 0)
         if wrong.any():
             raise InvalidInput(f"scales must be positive and finite, but there is {float(scales[wrong][0])}")
         if scales.numel() and not (largest := scales.max() * self.levels.abs().max()).isfinite():
@@ -184,12 +186,12 @@ def _spread(scales: Tensor, shape: tuple[int, ...]) -> Tensor:
     return scales
 
 
-def _bits(values: Tensor) -> Tensor:
+def _view_bits(values: Tensor) -> Tensor:
     """View the bits of contiguous numbers as integers, which share their memory."""
     return values.view(INTEGERS.get(values.dtype, torch.int64))
 
 
-def _ranks(values: Tensor) -> Tensor:
+def _map_to_ranks(values: Tensor) -> Tensor:
     """Map values to integers in the same order, 0 for both zeros; comparing these does not depend on flushing."""
-    bits = _bits(values.contiguous())
+    bits = _view_bits(values.contiguous())
     return torch.where(bits < 0, torch.iinfo(bits.dtype).min - bits, bits)

@@ -22,7 +22,7 @@ from tamis.artifact.fingerprint import fingerprint
 from tamis.artifact.float_layers import Untouched, untouched
 from tamis.artifact.masks import Masks
 from tamis.artifact.rebuild import rebuild_layers, rebuilds_layers
-from tamis.artifact.summary import summary_of, weights_of
+from tamis.artifact.summary import find_weights, write_summary
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters, TamisError, join_names
 from tamis.graph import Network, SeenSamples, remember, tied_names, trace, trace_with_batch
 
@@ -60,13 +60,13 @@ class Compressed:
     ) -> None:
         kept = Masks({name: mask.clone() for name, mask in Masks(masks or {}).items()})
         kept.check_zeros(network.params)
-        own = {name: code.clone() for name, code in _by_first_name(network, codes or {}).items()}
-        own = _canonical_codes(own, network.params, kept)
+        own = {name: code.clone() for name, code in _key_by_first_name(network, codes or {}).items()}
+        own = _canonicalize_codes(own, network.params, kept)
         _check_values(network.params, kept, own)
         self._set(network, kept, own, recipe)
 
     @classmethod
-    def _sound(
+    def _make_unchecked(
         cls,
         source: Network | _Untraced,
         masks: Masks,
@@ -96,12 +96,12 @@ class Compressed:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the traced network: the user's module may be of a class that cannot be pickled."""
-        return Compressed._sound, (self.network, self.masks, dict(self.codes), self.recipe)
+        return Compressed._make_unchecked, (self.network, self.masks, dict(self.codes), self.recipe)
 
     def __repr__(self) -> str:
         steps = ", ".join(repr(step.get("step")) for step in self.recipe) or "nothing done"
         done = [f"{self.masks.pruned:,} of {self.masks.total:,} weights pruned"] if self.masks or not self.codes else []
-        done += [f"{weights_of(self.codes):,} weights quantized"] if self.codes else []
+        done += [f"{find_weights(self.codes):,} weights quantized"] if self.codes else []
         return f"Compressed({', '.join(done)}; {steps})"
 
     @cached_property
@@ -133,7 +133,7 @@ class Compressed:
         params = Masks(kept).zeroed(self.params)
         network, masks = self.network.replace(params=params), self.masks & kept
         codes = {name: code.masked(masks[name]) if name in kept else code for name, code in self.codes.items()}
-        return Compressed._sound(network, masks, codes, [*self.recipe, step])
+        return Compressed._make_unchecked(network, masks, codes, [*self.recipe, step])
 
     def changed(
         self,
@@ -159,22 +159,24 @@ class Compressed:
         """
         start = self.pruned(kept, step) if kept else self
         network = start.network
-        codes, changes = _by_first_name(network, codes), _by_first_name(network, changes)
+        codes, changes = _key_by_first_name(network, codes), _key_by_first_name(network, changes)
         if both := [name for name in codes if name in changes]:
             raise InvalidParameters(f"{join_names(both)}: there are both codes and new values; pass one of the two")
-        codes = _canonical_codes(codes, start.params, start.masks)
+        codes = _canonicalize_codes(codes, start.params, start.masks)
         new = {name: code.values(start.masks.get(name)) for name, code in codes.items()}
         new |= _move_changes(changes, start.params)
         masks = Masks({name: mask for name, mask in start.masks.items() if name in changes})
         network = network.replace(params=masks.zeroed(network.with_params(new).params))
         codes = {name: code for name, code in start.codes.items() if name not in new} | codes
-        return Compressed._sound(network, start.masks, codes, [*self.recipe, step])
+        return Compressed._make_unchecked(network, start.masks, codes, [*self.recipe, step])
 
     def having_seen(self, seen: SeenSamples) -> Compressed:
         """Return the same network, which remembers that these samples, too, were used to make it."""
         if not seen:
             return self
-        return Compressed._sound(self.network.replace(seen=self.seen | seen), self.masks, self.codes, self.recipe)
+        return Compressed._make_unchecked(
+            self.network.replace(seen=self.seen | seen), self.masks, self.codes, self.recipe
+        )
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return copies of all parameters and buffers under the user's own names, pruned weights as plain zeros."""
@@ -233,7 +235,7 @@ class Compressed:
 
     def summary(self) -> str:
         """Describe what became of each pruned or quantized parameter, and of the whole, in a table and in words."""
-        return summary_of(self.params, self.masks, self.codes, self.recipe, self.nbytes, self.untouched)
+        return write_summary(self.params, self.masks, self.codes, self.recipe, self.nbytes, self.untouched)
 
     @cached_property
     def untouched(self) -> tuple[Untouched, ...]:
@@ -303,7 +305,7 @@ def load(path: str | Path | File, model: nn.Module | Network) -> Compressed:
 
 def _load_for(file: File, model: nn.Module | Network) -> Compressed:
     """Read a file for a model that has its layers."""
-    own, aliases = _tensors_of(model)
+    own, aliases = _collect_tensors(model)
     contents = format.read(file, {name: (tuple(value.shape), value.dtype) for name, value in own.items()})
     places = {name: torch.device("cpu") if value.is_meta else value.device for name, value in own.items()}
     params = {name: contents.tensors[name].to(place) for name, place in places.items()}  # in the model's order
@@ -313,9 +315,9 @@ def _load_for(file: File, model: nn.Module | Network) -> Compressed:
     seen = seen_filter.read(file, contents.about.get("seen"))
     if isinstance(model, nn.Module):
         source = _Untraced(model, graph, MappingProxyType(params), aliases, str(file), seen)
-        return Compressed._sound(source, masks, codes, recipe)
+        return Compressed._make_unchecked(source, masks, codes, recipe)
     _compare_graphs(file, graph, model)
-    return Compressed._sound(model.replace(params=params, seen=seen), masks, codes, recipe)
+    return Compressed._make_unchecked(model.replace(params=params, seen=seen), masks, codes, recipe)
 
 
 def _rebuild_for(file: File, model: nn.Module | Network, misfit: InvalidParameters) -> nn.Module:
@@ -324,7 +326,7 @@ def _rebuild_for(file: File, model: nn.Module | Network, misfit: InvalidParamete
     Raises:
         InvalidParameters: `misfit`, which says why the file is not for the model itself, where nothing can be rebuilt.
     """
-    own, _ = _tensors_of(model)
+    own, _ = _collect_tensors(model)
     try:
         graph, recipe = _parse_about(file, format.about(file, own))
     except TamisError:  # what is wrong with the file is less than that it is for another model
@@ -342,7 +344,7 @@ def _rebuild_for(file: File, model: nn.Module | Network, misfit: InvalidParamete
     return rebuilt
 
 
-def _by_first_name(net: Network, values: Mapping[str, T]) -> dict[str, T]:
+def _key_by_first_name(net: Network, values: Mapping[str, T]) -> dict[str, T]:
     """Key values by the name that the network has a parameter under, whichever of its names they were given by."""
     result: dict[str, T] = {}
     for name, value in values.items():
@@ -355,7 +357,7 @@ def _by_first_name(net: Network, values: Mapping[str, T]) -> dict[str, T]:
     return result
 
 
-def _canonical_codes(
+def _canonicalize_codes(
     codes: Mapping[str, Codes], params: Mapping[str, Tensor], masks: Mapping[str, Tensor]
 ) -> dict[str, Codes]:
     """Move codes to their parameters, and give what is pruned the index 0: equal networks have equal codes."""
@@ -394,7 +396,7 @@ def _move_changes(changes: Mapping[str, Tensor], params: Mapping[str, Tensor]) -
     return {name: value.to(params[name].device) for name, value in changes.items()}
 
 
-def _tensors_of(model: nn.Module | Network) -> tuple[Mapping[str, Tensor], Mapping[str, str]]:
+def _collect_tensors(model: nn.Module | Network) -> tuple[Mapping[str, Tensor], Mapping[str, str]]:
     """Return parameters and buffers as a Network has them, tied ones under their first name, and the other names."""
     if isinstance(model, Network):
         return model.params, model.aliases

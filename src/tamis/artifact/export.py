@@ -41,10 +41,10 @@ def to_module(net: Network) -> fx.GraphModule:
         _register(module, name, _copy_tensor(value, name in net.trainable))
     for alias, name in net.aliases.items():
         _register(module, alias, _at(module, name))
-    places = {name: _free_name(module, name) for name in net.constants}
+    places = {name: _find_free_name(module, name) for name in net.constants}
     for name, place in places.items():
         _register(module, place, net.constants[name].detach().clone(), persistent=False)
-    module.graph = _graph(net, module, places)
+    module.graph = _build_graph(net, module, places)
     remember(module, net.seen)
     return module.eval()
 
@@ -67,7 +67,7 @@ def export(net: Network, path: str | Path) -> None:
         raise InvalidInput(f"export writes .pt2 and .onnx files, got '{path}'")
     if path.suffix == ".onnx":
         _check_onnx_packages()
-    program = _program(net)
+    program = _export_program(net)
     if path.suffix == ".pt2":
         write_program(program, path)
         return
@@ -87,7 +87,7 @@ def write_program(program: ExportedProgram, path: Path) -> None:
         part.write_bytes(archive.getbuffer())
 
 
-def _program(net: Network) -> ExportedProgram:
+def _export_program(net: Network) -> ExportedProgram:
     module, inputs = to_module(net), example_inputs(net, batch=2)  # export takes a size of one for a constant
     dynamic = tuple({0: Dim.AUTO} for _ in inputs) if net.batched else None
     with torch.no_grad(), silence_torch():
@@ -108,7 +108,7 @@ def example_inputs(net: Network, batch: int, seed: int = 0) -> tuple[Tensor, ...
 # -- the module ----------------------------------------------------------------------------------------------------
 
 
-def _graph(net: Network, module: nn.Module, places: dict[str, str]) -> fx.Graph:
+def _build_graph(net: Network, module: nn.Module, places: dict[str, str]) -> fx.Graph:
     graph = fx.Graph()
     known: dict[str, fx.Node] = {name: graph.placeholder(name) for name in net.inputs}
 
@@ -119,7 +119,7 @@ def _graph(net: Network, module: nn.Module, places: dict[str, str]) -> fx.Graph:
                 known[value.name] = graph.get_attr(places.get(value.name, value.name))
             return known[value.name]
         if isinstance(value, fx.GraphModule):  # of a higher-order operation
-            name = _free_name(module, "subgraph")
+            name = _find_free_name(module, "subgraph")
             module.add_module(name, value)
             return graph.get_attr(name)
         if isinstance(value, (list, tuple)):
@@ -139,7 +139,7 @@ def _graph(net: Network, module: nn.Module, places: dict[str, str]) -> fx.Graph:
 def _arrange_outputs(outputs: list[Any], net: Network) -> Any:
     """Put outputs into the containers that the model returned them in."""
     whole = pytree.tree_unflatten(outputs, net.output_structure)
-    for container in _containers(whole):
+    for container in _iterate_containers(whole):
         if not isinstance(container, CONTAINERS):
             raise InvalidInput(
                 f"the network returns a {type(container).__name__}, which no plain module can; let the model return "
@@ -148,13 +148,13 @@ def _arrange_outputs(outputs: list[Any], net: Network) -> Any:
     return whole
 
 
-def _containers(value: Any) -> Iterator[Any]:
+def _iterate_containers(value: Any) -> Iterator[Any]:
     if value is None or isinstance(value, (fx.Node, int, float, bool, str)):
         return
     yield value
     if isinstance(value, CONTAINERS):
         for item in value.values() if isinstance(value, dict) else value:
-            yield from _containers(item)
+            yield from _iterate_containers(item)
 
 
 def _copy_tensor(value: Tensor, trainable: bool) -> Tensor:
@@ -181,7 +181,7 @@ def _at(module: nn.Module, path: str) -> Tensor:
     return found
 
 
-def _free_name(module: nn.Module, name: str) -> str:
+def _find_free_name(module: nn.Module, name: str) -> str:
     """Return a name without dots that nothing in a module has yet."""
     name = name.replace(".", "_")
     while hasattr(module, name):

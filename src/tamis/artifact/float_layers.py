@@ -45,7 +45,7 @@ def untouched(net: Network, treated: Collection[str]) -> tuple[Untouched, ...]:
     groups: dict[tuple[str, str], list[str]] = {}
     for name, value in net.params.items():
         if name in net.trainable and name not in treated and value.is_floating_point():
-            groups.setdefault((name.rpartition(".")[0] or name, _reason(net, name)), []).append(name)
+            groups.setdefault((name.rpartition(".")[0] or name, _explain(net, name)), []).append(name)
     return tuple(
         Untouched(layer, tuple(names), sum(net.params[name].numel() for name in names), reason)
         for (layer, reason), names in groups.items()
@@ -58,12 +58,13 @@ def sentences(found: Collection[Untouched]) -> list[str]:
     for each in found:
         by_reason.setdefault(each.reason, []).append(each)
     return [
-        f"{sum(each.weights for each in some):,} weights of {join_names((each.layer for each in some), most=4)}: {reason}"
+        f"{sum(each.weights for each in some):,} weights of "
+        f"{join_names((each.layer for each in some), most=4)}: {reason}"
         for reason, some in by_reason.items()
     ]
 
 
-def _reason(net: Network, name: str) -> str:
+def _explain(net: Network, name: str) -> str:
     readers = net.users.get(name, ())
     if not readers:
         return "nothing in the network reads it"

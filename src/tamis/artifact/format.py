@@ -21,7 +21,7 @@ from tamis.artifact import format_v1, format_v2
 from tamis.artifact.atomic_file import replace_file
 from tamis.artifact.codes import Codes
 from tamis.artifact.encodings import ENCODINGS, Decoded, Encoded, shortest
-from tamis.artifact.encodings.base import Array, bits, zero_bits
+from tamis.artifact.encodings.base import Array, view_bits, zero_bits
 from tamis.artifact.file import CHECKSUM, File
 from tamis.artifact.header import (
     BY_NAME,
@@ -191,7 +191,9 @@ def _pack(
     """Prepare the file, without writing it."""
     for kind, names in (("masks", list(masks)), ("codes", list(codes))):
         if strangers := [name for name in names if name not in tensors]:
-            raise InvalidParameters(f"there are {kind} for {join_names(_quote(strangers), most=4)}, but no such tensors")
+            raise InvalidParameters(
+                f"there are {kind} for {join_names(_quote(strangers), most=4)}, but no such tensors"
+            )
     claims: dict[str, Claim] = {}
     stored: dict[str, Encoded] = {}
     for name in sorted(tensors):
@@ -250,7 +252,7 @@ def _prepare_codes(name: str, tensor: Tensor, mask: Tensor | None, codes: Codes)
             f"got {codes.levels.dtype} and {tuple(codes.indices.shape)}"
         )
     codes = codes.to("cpu")
-    if not np.array_equal(bits(codes.values(mask)), bits(tensor)):
+    if not np.array_equal(view_bits(codes.values(mask)), view_bits(tensor)):
         raise InvalidParameters(f"'{name}' has entries other than its codes say; Codes.values gives those")
     return codes
 
@@ -324,12 +326,12 @@ def _read_description(path: Path, content: Array, longest: int) -> Description:
     if not isinstance(metadata, dict) or list(metadata) != [FORMAT] or not isinstance(metadata[FORMAT], str):
         raise CorruptArtifact(f"{path} is corrupt: its metadata must be one text, under the name '{FORMAT}'")
     text = parse_json(path, metadata[FORMAT])
-    if _version(path, text) == format_v1.VERSION:
+    if _read_version(path, text) == format_v1.VERSION:
         return format_v1.read_description(path, text, header, content, data)
     return format_v2.read_description(path, text, header, content, data, longest)
 
 
-def _version(path: Path, text: Mapping[str, Any]) -> int:
+def _read_version(path: Path, text: Mapping[str, Any]) -> int:
     kind, version = text.get("format"), text.get("version")
     if kind != FORMAT or type(version) is not int or version < format_v1.VERSION:
         raise CorruptArtifact(f"{path} is corrupt: it calls itself {kind!r:.40}, version {version!r:.40}")

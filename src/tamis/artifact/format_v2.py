@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from tamis.artifact.encodings import Encoded
-from tamis.artifact.encodings.base import Array, bits
+from tamis.artifact.encodings.base import Array, view_bits
 from tamis.artifact.header import (
     CODES,
     FORMAT,
@@ -33,7 +33,7 @@ from tamis.artifact.header import (
     read_entries,
     read_part,
 )
-from tamis.artifact.seen_filter import encode_within, room_beside
+from tamis.artifact.seen_filter import compute_room, encode_within
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters
 from tamis.graph import NOTHING_SEEN, SeenSamples
 from tamis.kernels import dispatch
@@ -67,16 +67,16 @@ class PackedFile:
     @property
     def nbytes(self) -> int:
         """Return the size of the file."""
-        return len(self.head) + _data_length(self.parts, self.tops) + len(self.description)
+        return len(self.head) + _compute_data_length(self.parts, self.tops) + len(self.description)
 
     def blocks(self) -> Iterator[bytes | memoryview]:
         """Yield the whole file, piece by piece."""
         yield self.head
         for width in WIDTHS:
             for place in range(width - 1):
-                yield from (_bytes_at(part, place).data for part in self.parts[width])
+                yield from (_take_bytes(part, place).data for part in self.parts[width])
             yield self.tops[width].data
-        yield from (bits(part).data for part in self.parts[1])
+        yield from (view_bits(part).data for part in self.parts[1])
         yield self.description
 
 
@@ -105,7 +105,7 @@ def pack_file(
             parts[part.itemsize].append(part)
         said = {"name": name, "encoding": claim.encoding, "dtype": NAMES[claim.dtype], "shape": list(claim.shape)}
         tensors.append({**claim.parameters, **said, "parts": described})
-    tops = {width: _tops(parts[width], width) for width in WIDTHS}
+    tops = {width: _collect_tops(parts[width], width) for width in WIDTHS}
 
     def ready(said: Mapping[str, Any]) -> PackedFile:
         try:
@@ -113,12 +113,12 @@ def pack_file(
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidInput(f"what is said about the tensors must be JSON, and is not: {error}") from error
         description = zlib.compress(text.encode(), 9)
-        head = _head(_data_length(parts, tops), len(description))
+        head = _write_head(_compute_data_length(parts, tops), len(description))
         return PackedFile(head, parts, tops, description, len(text))
 
     plain = ready(about)
     text = encode_within(
-        seen, lambda text: ready({**about, "seen": text}).nbytes - plain.nbytes, room_beside(plain.nbytes)
+        seen, lambda text: ready({**about, "seen": text}).nbytes - plain.nbytes, compute_room(plain.nbytes)
     )
     return plain if text is None else ready({**about, "seen": text})
 
@@ -130,33 +130,33 @@ class _PartIndex(dict[tuple[torch.dtype, tuple[int, ...], bytes], int]):
         """Return the place of an earlier part with the same numbers; else remember this one, and return None."""
         if part.nbytes > MOST_SHARED:
             return None
-        first = self.setdefault((part.dtype, tuple(part.shape), bits(part).tobytes()), here)
+        first = self.setdefault((part.dtype, tuple(part.shape), view_bits(part).tobytes()), here)
         return None if first == here else first
 
 
-def _bytes_at(part: Tensor, place: int) -> Array:
+def _take_bytes(part: Tensor, place: int) -> Array:
     """Return one byte of each number of a part; place 0 is the lowest."""
-    return np.ascontiguousarray(bits(part).view(np.uint8).reshape(-1, part.itemsize)[:, place])
+    return np.ascontiguousarray(view_bits(part).view(np.uint8).reshape(-1, part.itemsize)[:, place])
 
 
-def _tops(parts: Sequence[Tensor], width: int) -> Array:
+def _collect_tops(parts: Sequence[Tensor], width: int) -> Array:
     """Collect the highest bytes of all numbers of one width, compressed if that is shorter.
 
     Z_RLE, which looks for runs alone, is sixty times as fast here as zlib's default strategy, and shorter: what matches
     beyond runs in a row of exponents is chance.
     """
-    row = np.concatenate([np.empty(0, dtype=np.uint8), *(_bytes_at(part, width - 1) for part in parts)])
+    row = np.concatenate([np.empty(0, dtype=np.uint8), *(_take_bytes(part, width - 1) for part in parts)])
     compressor = zlib.compressobj(9, strategy=zlib.Z_RLE)
     short = compressor.compress(row.data) + compressor.flush()
     return np.frombuffer(short, dtype=np.uint8) if len(short) < len(row) else row
 
 
-def _data_length(parts: Mapping[int, Sequence[Tensor]], tops: Mapping[int, Array]) -> int:
+def _compute_data_length(parts: Mapping[int, Sequence[Tensor]], tops: Mapping[int, Array]) -> int:
     lower = sum((width - 1) * sum(part.numel() for part in parts[width]) + len(tops[width]) for width in WIDTHS)
     return lower + sum(part.numel() for part in parts[1])
 
 
-def _head(data: int, description: int) -> bytes:
+def _write_head(data: int, description: int) -> bytes:
     """Write a safetensors header after its length, with the checksum always in the same place."""
     text = dump_json({"sha256": "0" * 64})[:-1] + "," + dump_json({"format": FORMAT, "version": VERSION})[1:]
     ends = {"data": (0, data), "description": (data, data + description)}
@@ -244,7 +244,7 @@ def read_description(
     if set(entries) != {"data", "description"}:
         raise CorruptArtifact(f"{path} is corrupt: its header must have 'data' and 'description' alone")
     places = read_entries(path, entries, content, data)
-    rows = {name: _row(path, name, part, content, data) for name, part in places.items()}
+    rows = {name: _read_row(path, name, part, content, data) for name, part in places.items()}
     said = parse_json(path, _inflate_description(path, rows["description"], longest))
     about, tensors = said.get("about"), said.get("tensors")
     tops: Any = said.get("tops")
@@ -264,7 +264,7 @@ def read_description(
     return Description(about, claims, parts, Planes(path, rows["data"], counts, tops))
 
 
-def _row(path: Path, name: str, part: Part, content: Array, data: int) -> Array:
+def _read_row(path: Path, name: str, part: Part, content: Array, data: int) -> Array:
     if part.dtype is not torch.uint8 or len(part.shape) != 1:
         raise CorruptArtifact(f"{path} is corrupt: {name!r} must be a row of bytes")
     return content[data + part.start : data + part.start + part.nbytes]

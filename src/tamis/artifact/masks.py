@@ -117,8 +117,8 @@ class Masks(Mapping[str, Tensor]):
         strangers = [name for name in self if params[name].requires_grad and id(params[name]) not in trained]
         if strangers:
             raise InvalidInput(
-                f"the {type(optimizer).__name__} does not train {join_names(strangers)} of {type(model).__name__}: make it "
-                "from this model's parameters; with several optimizers, hold the masks of each one's parameters"
+                f"the {type(optimizer).__name__} does not train {join_names(strangers)} of {type(model).__name__}: "
+                "make it from this model's parameters; with several optimizers, hold the masks of each one's parameters"
             )
         held: dict[Tensor, Tensor] = {}
         for name, mask in self.items():  # tied parameters can have a mask under each of their names
@@ -143,7 +143,9 @@ class Hold:
     def __init__(self, masks: Mapping[Tensor, Tensor], optimizer: Optimizer) -> None:
         self._pruned = {param: ~mask for param, mask in masks.items()}
         self._hooks: list[Any] = [optimizer.register_step_post_hook(lambda *_: self._zero())]
-        self._hooks += [param.register_hook(self._gradient(param)) for param in self._pruned if param.requires_grad]
+        self._hooks += [
+            param.register_hook(self._mask_gradient(param)) for param in self._pruned if param.requires_grad
+        ]
         self._zero()
 
     def release(self) -> None:
@@ -151,17 +153,17 @@ class Hold:
         for hook in self._hooks:
             hook.remove()
 
-    def _gradient(self, param: Tensor) -> Any:
-        return lambda gradient: gradient.masked_fill(self._pruned_on(param), 0)
+    def _mask_gradient(self, param: Tensor) -> Any:
+        return lambda gradient: gradient.masked_fill(self._find_pruned(param), 0)
 
     @torch.no_grad()
     def _zero(self) -> None:
         for param in self._pruned:
-            param.masked_fill_(self._pruned_on(param), 0)
+            param.masked_fill_(self._find_pruned(param), 0)
             if param.grad is not None:  # one from before, or one that was computed without hooks
-                param.grad.masked_fill_(self._pruned_on(param), 0)
+                param.grad.masked_fill_(self._find_pruned(param), 0)
 
-    def _pruned_on(self, param: Tensor) -> Tensor:
+    def _find_pruned(self, param: Tensor) -> Tensor:
         """Return the pruned entries of a parameter as a mask, on the device where the parameter is now."""
         if self._pruned[param].device != param.device:
             self._pruned[param] = self._pruned[param].to(param.device)

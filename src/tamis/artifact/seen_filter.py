@@ -24,7 +24,7 @@ LONGEST = 2**19  # characters: half of what a description may take for all that 
 HEAD = 11  # bytes: purposes, low bits, limit (5), samples (4)
 
 
-def room_beside(nbytes: int) -> int:
+def compute_room(nbytes: int) -> int:
     """Return how many bytes a file with so many bytes of its own may spend on the samples that were seen."""
     # A fiftieth of the file with the samples in it is a forty-ninth of the file without them.
     return max(nbytes // (PART_OF_FILE - 1), LEAST_ROOM)
@@ -58,7 +58,7 @@ def encode(seen: SeenSamples) -> str:
         True
     """
     gaps = np.diff(seen.cells, prepend=-1) - 1
-    low = _best_low_bits(gaps)
+    low = _choose_low_bits(gaps)
     ends = np.cumsum((gaps >> low) + 1)
     quotients = np.zeros(int(ends[-1]), dtype=np.uint8)
     quotients[ends - 1] = 1
@@ -113,7 +113,7 @@ def _read(content: bytes) -> SeenSamples:
     return SeenSamples(cells, limit, tuple(each for place, each in enumerate(PURPOSES) if head[0] >> place & 1))
 
 
-def _best_low_bits(gaps: Array) -> int:
+def _choose_low_bits(gaps: Array) -> int:
     """Return how many low bits of each gap to write as they are, so that the whole is shortest."""
     guess = int(math.log2(max(1.0, float(gaps.mean()))))
     around = range(max(0, guess - 1), min(CELL_BITS, guess + 1) + 1)

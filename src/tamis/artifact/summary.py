@@ -16,7 +16,7 @@ NOTHING = "–"
 WIDTH = 100  # of a line
 
 
-def summary_of(
+def write_summary(
     params: Mapping[str, Tensor],
     masks: Masks,
     codes: Mapping[str, Codes],
@@ -36,15 +36,17 @@ def summary_of(
         "left": {name: f"{int(mask.count_nonzero()):,}" for name, mask in masks.items()},
         "levels": {name: f"{len(code.levels):,}" for name, code in codes.items()},
         "bits": {name: f"{code.bits:.2f}" for name, code in codes.items()},
-        "zeros": {name: f"{_zeros(params[name]) / max(params[name].numel(), 1):.1%}" for name in names},
+        "zeros": {name: f"{_count_zeros(params[name]) / max(params[name].numel(), 1):.1%}" for name in names},
         "error": {name: f"{error:.3g}" for name, error in errors_of(recipe[-1:]).items() if name in names},
     }
     lines = sentences(left) if names else []
     stayed = [part for line in lines for part in wrap(f"stayed float: {line}", WIDTH, subsequent_indent="  ")]
-    return "\n".join([*_table(columns, names), *_totals(params, masks, codes), *stayed, _size(params, nbytes)])
+    return "\n".join(
+        [*_write_table(columns, names), *_write_totals(params, masks, codes), *stayed, _size(params, nbytes)]
+    )
 
 
-def weights_of(codes: Mapping[str, Codes]) -> int:
+def find_weights(codes: Mapping[str, Codes]) -> int:
     """Count the entries that are quantized."""
     return sum(code.indices.numel() for code in codes.values())
 
@@ -68,7 +70,7 @@ def errors_of(recipe: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return found
 
 
-def _table(columns: Mapping[str, Mapping[str, str]], names: Sequence[str]) -> list[str]:
+def _write_table(columns: Mapping[str, Mapping[str, str]], names: Sequence[str]) -> list[str]:
     shown = {title: cells for title, cells in columns.items() if cells}
     widths = {title: max(len(title), *map(len, cells.values())) for title, cells in shown.items()}
     rows = [{title: title for title in shown}] if names else []
@@ -79,18 +81,18 @@ def _table(columns: Mapping[str, Mapping[str, str]], names: Sequence[str]) -> li
     ]
 
 
-def _totals(params: Mapping[str, Tensor], masks: Masks, codes: Mapping[str, Codes]) -> list[str]:
+def _write_totals(params: Mapping[str, Tensor], masks: Masks, codes: Mapping[str, Codes]) -> list[str]:
     lines = []
     if masks or not codes:
         lines.append(
             f"{masks.pruned:,} of {masks.total:,} weights pruned ({masks.sparsity:.2%}) in {len(masks)} parameters"
         )
     if codes:
-        weights = max(weights_of(codes), 1)
+        weights = max(find_weights(codes), 1)
         bits = sum(code.indices.numel() * code.bits for code in codes.values()) / weights
-        zeros = sum(_zeros(params[name]) for name in codes) / weights
+        zeros = sum(_count_zeros(params[name]) for name in codes) / weights
         lines.append(
-            f"{weights_of(codes):,} weights quantized to {bits:.2f} bits on average, {zeros:.1%} of them zero, in "
+            f"{find_weights(codes):,} weights quantized to {bits:.2f} bits on average, {zeros:.1%} of them zero, in "
             f"{len(codes)} parameters"
         )
     return lines
@@ -101,5 +103,5 @@ def _size(params: Mapping[str, Tensor], nbytes: int) -> str:
     return f"{nbytes:,} bytes in a file, {nbytes / max(dense, 1):.3f} of the {dense:,} of all parameters"
 
 
-def _zeros(value: Tensor) -> int:
+def _count_zeros(value: Tensor) -> int:
     return value.numel() - int(value.count_nonzero())

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from tamis.artifact.arithmetic import Coder, LengthMeter, MessageWriter, Receiver, Sender
 from tamis.artifact.codes import FLOORS, MOST_LEVELS, Codes
-from tamis.artifact.encodings.base import Array, bits, from_bits
+from tamis.artifact.encodings.base import Array, from_bits, view_bits
 from tamis.errors import CorruptArtifact, InvalidInput
 
 Plan = Callable[[MessageWriter], None]  # writes a tensor in one of the ways
@@ -51,7 +51,7 @@ def send_tensor(sender: Sender, tensor: Tensor, codes: Codes | None, mask: Tenso
         codes: its codes, if it was quantized.
         mask: which entries are kept, if it was pruned.
     """
-    plans = list(_plans(tensor, codes, mask))
+    plans = list(_iterate_plans(tensor, codes, mask))
     way, plan = min(plans, key=lambda each: _measure(each[1])) if len(plans) > 1 else plans[0]
     sender.choice(way, _count_ways(tensor.dtype))
     sender.mark("way")
@@ -75,7 +75,7 @@ def receive_tensor(receiver: Receiver, shape: tuple[int, ...], dtype: torch.dtyp
     else:
         number = receiver.choice(0, MOST_DISTINCT - 1) + 2
         row = _read_numbers(receiver, number, dtype)[receiver.symbols(count, number)]
-    return _tensor(row, shape, dtype)
+    return _make_tensor(row, shape, dtype)
 
 
 def _count_ways(dtype: torch.dtype) -> int:
@@ -88,10 +88,10 @@ def _measure(plan: Plan) -> float:
     return ruler.bits
 
 
-def _plans(tensor: Tensor, codes: Codes | None, mask: Tensor | None) -> Iterator[tuple[int, Plan]]:
+def _iterate_plans(tensor: Tensor, codes: Codes | None, mask: Tensor | None) -> Iterator[tuple[int, Plan]]:
     """Yield the ways of sending a tensor, each with its place in WAYS."""
-    row, dtype = _row(tensor), tensor.dtype
-    distinct = _distinct(row)
+    row, dtype = _view_bits(tensor), tensor.dtype
+    distinct = _find_distinct(row)
     if distinct is not None and len(distinct) == 1:
         yield 0, lambda out: _write_numbers(out, distinct, dtype)
         return
@@ -107,18 +107,18 @@ def _plans(tensor: Tensor, codes: Codes | None, mask: Tensor | None) -> Iterator
 # -- rows of numbers -----------------------------------------------------------------------------------------------
 
 
-def _row(tensor: Tensor) -> Array:
+def _view_bits(tensor: Tensor) -> Array:
     """Return the bits of a tensor as unsigned integers."""
-    own: Array = bits(tensor)
+    own: Array = view_bits(tensor)
     return own.view(f"u{own.itemsize}").astype(np.uint64)
 
 
-def _tensor(row: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+def _make_tensor(row: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """Return the tensor with these bits."""
     own: Array = row.astype(f"u{dtype.itemsize}")
     if dtype is torch.bool and (own > 1).any():
         raise CorruptArtifact("has truth values other than 0 and 1")
-    return from_bits(own.view(bits(torch.empty(0, dtype=dtype)).dtype), shape, dtype)
+    return from_bits(own.view(view_bits(torch.empty(0, dtype=dtype)).dtype), shape, dtype)
 
 
 def _write_numbers(
@@ -182,7 +182,7 @@ def _write_table(out: MessageWriter, distinct: Array, row: Array, dtype: torch.d
     out.mark("indices")
 
 
-def _distinct(row: Array) -> Array | None:
+def _find_distinct(row: Array) -> Array | None:
     """Return the numbers that occur, ascending; None if they are too many for a table."""
     # The beginning first: most tensors have too many numbers there already, and sorting all of them takes long.
     for part in (row[:SAMPLE], row):
@@ -199,13 +199,13 @@ def _write_levels(out: MessageWriter, codes: Codes, kept: Array | None) -> None:
     dtype, shape, indices = codes.levels.dtype, tuple(codes.indices.shape), codes.indices.reshape(-1).numpy()
     number = len(codes.levels)
     out.natural(number - 2)
-    regular = np.array_equal(bits(codes.levels), bits(_make_equispaced(number, dtype)))
+    regular = np.array_equal(view_bits(codes.levels), view_bits(_make_equispaced(number, dtype)))
     out.choice(int(regular), 2)
     if not regular:
-        _write_numbers(out, _row(codes.levels), dtype, label="levels")
+        _write_numbers(out, _view_bits(codes.levels), dtype, label="levels")
     out.mark("levels")
     _code_units(out, shape, tuple(codes.scales.shape))
-    _write_numbers(out, _row(codes.scales), dtype, positive=True, label="scales")
+    _write_numbers(out, _view_bits(codes.scales), dtype, positive=True, label="scales")
     out.choice(int(kept is not None), 2)
     if kept is not None:
         out.symbols(kept.view(np.uint8), 2)
@@ -221,9 +221,9 @@ def _read_levels(receiver: Receiver, shape: tuple[int, ...], dtype: torch.dtype)
         raise CorruptArtifact(f"has {number} levels")
     levels = _make_equispaced(number, dtype)
     if not receiver.choice(0, 2):
-        levels = _tensor(_read_numbers(receiver, number, dtype), (number,), dtype)
+        levels = _make_tensor(_read_numbers(receiver, number, dtype), (number,), dtype)
     units = _code_units(receiver, shape, shape)
-    scales = _tensor(_read_numbers(receiver, math.prod(units), dtype, positive=True), units, dtype)
+    scales = _make_tensor(_read_numbers(receiver, math.prod(units), dtype, positive=True), units, dtype)
     count, mask = math.prod(shape), None
     kept = receiver.symbols(count, 2).view(np.bool_) if receiver.choice(0, 2) else np.ones(count, dtype=np.bool_)
     indices = np.zeros(count, dtype=np.uint8 if number <= 256 else np.int32)
@@ -238,7 +238,7 @@ def _read_levels(receiver: Receiver, shape: tuple[int, ...], dtype: torch.dtype)
 def _code_units(coder: Coder, shape: tuple[int, ...], units: tuple[int, ...]) -> tuple[int, ...]:
     """Code the shape of scales: one for all, one along the first axis, or else a divisor of each axis' length."""
     # Both of the usual shapes can be the same, as for a single row; then the first is said, and read.
-    usual = _usual_units(shape)
+    usual = _list_usual_units(shape)
     place = coder.choice(usual.index(units) if units in usual else 2, 3)
     if place < 2:
         return usual[place]
@@ -247,7 +247,7 @@ def _code_units(coder: Coder, shape: tuple[int, ...], units: tuple[int, ...]) ->
     return tuple(own[coder.choice(place, len(own))] for own, place in zip(divisors, places, strict=True))
 
 
-def _usual_units(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
+def _list_usual_units(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
     return [tuple(1 for _ in shape), tuple(length if axis == 0 else 1 for axis, length in enumerate(shape))]
 
 
@@ -271,7 +271,7 @@ def _drop_needless_mask(codes: Codes, mask: Tensor | None) -> tuple[Codes, Array
     if mask is None:
         return codes, None
     # Compared by bits: −0.0 is no level that pruned entries, which are +0.0, could take.
-    zeros = np.flatnonzero(bits(codes.levels) == 0)
+    zeros = np.flatnonzero(view_bits(codes.levels) == 0)
     if len(zeros) == 0:
         return codes, mask.reshape(-1).numpy()
     indices = codes.indices.where(mask, torch.tensor(int(zeros[0]), dtype=codes.indices.dtype))
@@ -280,7 +280,7 @@ def _drop_needless_mask(codes: Codes, mask: Tensor | None) -> tuple[Codes, Array
 
 def _find_levels(tensor: Tensor) -> Iterator[tuple[Codes, Array | None]]:
     """Find equispaced levels that a tensor without codes lies on, with one scale, or one for each row."""
-    for units in _usual_units(tuple(tensor.shape))[: max(tensor.dim(), 1)]:
+    for units in _list_usual_units(tuple(tensor.shape))[: max(tensor.dim(), 1)]:
         rows = tensor.reshape(math.prod(units), -1)
         some = rows[:1, :SAMPLE].contiguous()  # most weights fail already on these
         if len(some.unique()) > max(ALPHABETS):
@@ -306,6 +306,6 @@ def _match_levels(tensor: Tensor, scales: Tensor, number: int) -> tuple[Codes, A
     # An even number of equispaced levels has no zero among them: zeros are then pruned entries.
     kept = None if number % 2 else tensor != 0
     # Whatever was found must give back every bit, or it is not used: rounding above decides about length alone.
-    if not np.array_equal(bits(codes.values(kept)), bits(tensor)):
+    if not np.array_equal(view_bits(codes.values(kept)), view_bits(tensor)):
         return None
     return codes, None if kept is None or kept.all() else kept.reshape(-1).numpy()

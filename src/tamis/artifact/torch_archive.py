@@ -18,7 +18,7 @@ def check_uncompressed(path: Path) -> None:
     """
     if not zipfile.is_zipfile(path):
         return
-    for entry in _entries(path):
+    for entry in _list_entries(path):
         if entry.compress_type != zipfile.ZIP_STORED:
             raise CorruptArtifact(
                 f"'{path}' was not written by torch.save: {entry.filename!r:.80} in it is compressed, "
@@ -26,7 +26,7 @@ def check_uncompressed(path: Path) -> None:
             )
 
 
-def _entries(path: Path) -> list[zipfile.ZipInfo]:
+def _list_entries(path: Path) -> list[zipfile.ZipInfo]:
     try:
         with zipfile.ZipFile(path) as archive:
             return archive.infolist()

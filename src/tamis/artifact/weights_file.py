@@ -21,7 +21,7 @@ def save_weights(model: nn.Module, path: str | Path) -> None:
     What the module has seen stands in the metadata of the file, as much of it as fits into 2% of the weights' bytes,
     or into 128 bytes where that is more.
     """
-    room = seen_filter.room_beside(sum(value.nbytes for value in model.state_dict().values()))
+    room = seen_filter.compute_room(sum(value.nbytes for value in model.state_dict().values()))
     text = seen_filter.encode_within(seen_by(model), len, room)
     with replace_file(path) as part:
         save_model(model, str(part), None if text is None else {SEEN: text})

@@ -91,7 +91,7 @@ class RoundJournal:
             if bodies:
                 raise InvalidInput(f"{self.path} is the journal of another learner, or of one with another seed")
             kept = 0
-        self._chain = _chain(head, bodies)
+        self._chain = _chain_checksums(head, bodies)
         # Before anything is cut: a file whose rounds this learner cannot learn stays as it is.
         self._replay(bodies)
         self._cut(kept)
@@ -223,14 +223,14 @@ def _encode_round(x: Tensor, y: Tensor) -> bytes:
 
 
 def _frame_body(body: bytes) -> bytes:
-    return _frame(len(body), zlib.crc32(body)) + body
+    return _pack_frame(len(body), zlib.crc32(body)) + body
 
 
-def _frame(length: int, checksum: int) -> bytes:
+def _pack_frame(length: int, checksum: int) -> bytes:
     return FRAME.pack(length, checksum, zlib.crc32(struct.pack("<II", length, checksum)))
 
 
-def _chain(head: bytes, bodies: list[bytes]) -> list[int]:
+def _chain_checksums(head: bytes, bodies: list[bytes]) -> list[int]:
     """Compute the checksum of the head, and of the head with all rounds up to each one."""
     return list(accumulate(bodies, lambda now, body: zlib.crc32(body, now), initial=zlib.crc32(head)))
 
@@ -249,13 +249,13 @@ def _read(content: bytes, path: Path) -> tuple[int, list[bytes]]:
         length, checksum, _ = FRAME.unpack_from(content, place)
         # Whether the frame's own checksum holds, by writing the frame again. Without it, a damaged length would look
         # like a record that reaches past the end, and rounds after it would be cut off as torn.
-        framed = content.startswith(_frame(length, checksum), place)
+        framed = content.startswith(_pack_frame(length, checksum), place)
         end = place + FRAME.size + length
         body = content[place + FRAME.size : end]
         if not framed or len(body) < length or zlib.crc32(body) != checksum:
             torn = end >= len(content) if framed else not any(content[place:])  # zeros: only the size was written
             if not torn:
-                raise _damage_error(path, place, len(bodies))
+                raise _make_damage_error(path, place, len(bodies))
             break
         bodies.append(body)
         place = end
@@ -271,7 +271,7 @@ def _check_beginning(content: bytes, path: Path) -> None:
         raise CorruptArtifact(f"{path} is not a journal of rounds: it begins with {content[:8]!r}")
 
 
-def _damage_error(path: Path, place: int, records: int) -> CorruptArtifact:
+def _make_damage_error(path: Path, place: int, records: int) -> CorruptArtifact:
     """Return the error for a record that differs from what was written."""
     if not records:
         return CorruptArtifact(f"{path} is damaged at byte {place}, where it says which learner it is of")

@@ -236,7 +236,7 @@ def move_within_structures(
         shorter = 1.0
         if not bool(signs.all()):
             bold = step_sizes.coordinate_steps(number, len(kinds)).to(latent.device)
-            noise = _gradient_noise(seen, state)
+            noise = _estimate_gradient_noise(seen, state)
             # E (∂ −log density)² is the mean curvature under the target; the noise of ∂ĥ adds its variance to it.
             slope = state.latent + target.lam * state.gradient
             curvature = torch.where(signs, 1.0, (slope**2).mean(0) - noise)
@@ -257,7 +257,7 @@ def move_within_structures(
     return Population(population.structures, latent, energy), step_sizes
 
 
-def _gradient_noise(seen: Target, state: State) -> Tensor:
+def _estimate_gradient_noise(seen: Target, state: State) -> Tensor:
     """Estimate the variance of λ∂ĥ over the draw of rounds, (p,).
 
     The gradient of half of the rounds is compared with that of all: its extra variance is about that of all of them,

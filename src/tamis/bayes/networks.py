@@ -76,11 +76,11 @@ class Chain(Space):
         """Count the channels of a hidden layer's output, counted from 1; those of the input for 0."""
         return structure.filters if layer else self.input_shape[0]
 
-    def _convolution(self, structure: Structure, layer: int) -> tuple[int, ...]:
+    def _find_weight_shape(self, structure: Structure, layer: int) -> tuple[int, ...]:
         """Return the shape of the weight of a hidden layer, counted from 1."""
         return (structure.filters, self.channels(structure, layer - 1), *[structure.size] * self.axes)
 
-    def _last(self, structure: Structure) -> tuple[Block, Block]:
+    def _list_last_blocks(self, structure: Structure) -> tuple[Block, Block]:
         hidden = structure.layers - 1
         # The axes are kept apart, though `classify` flattens them: a jump lays the weights of two structures over each
         # other by filter and position, and a flat row would pair weights of different filters.
@@ -92,11 +92,11 @@ class Chain(Space):
             block
             for layer in range(1, structure.layers)
             for block in (
-                Block(f"hidden.{layer - 1}.weight", self._convolution(structure, layer)),
+                Block(f"hidden.{layer - 1}.weight", self._find_weight_shape(structure, layer)),
                 Block(f"hidden.{layer - 1}.bias", (structure.filters,)),
             )
         ]
-        return (*hidden, *self._last(structure))
+        return (*hidden, *self._list_last_blocks(structure))
 
     def forward(self, structure: Structure, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
         for layer in range(structure.layers - 1):

@@ -155,11 +155,11 @@ class OnlineLearner:
         Args:
             x: a mini-batch, as the space takes it.
         """
-        return self.member.probabilities(self.space, self._inputs(x))
+        return self.member.probabilities(self.space, self._check_inputs(x))
 
     def predict_mean(self, x: Tensor) -> Tensor:
         """Compute class probabilities (batch, classes), averaged over π_t; x as for `predict`."""
-        x = self._inputs(x)
+        x = self._check_inputs(x)
         shares = self.posterior.log_weights.exp()
         mean = torch.zeros(len(x), self.space.classes, dtype=torch.float64, device=self.device)
         for number, places in self.posterior.population.groups():
@@ -187,8 +187,8 @@ class OnlineLearner:
 
     def check_round(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return a round's inputs and labels as they are computed with; raise InvalidInput if they are refused."""
-        x = self._inputs(x)
-        return x, self._labels(y, x)
+        x = self._check_inputs(x)
+        return x, self._check_labels(y, x)
 
     def _copy_round(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Check a round and copy it, since the caller may reuse its tensors for the next one."""
@@ -230,10 +230,10 @@ class OnlineLearner:
         number = int(posterior.population.structures[place])
         return Member(self.space.structures[number], posterior.weights(number, torch.tensor([place]))[0])
 
-    def _inputs(self, x: Tensor) -> Tensor:
+    def _check_inputs(self, x: Tensor) -> Tensor:
         return _check_inputs(self.space, x, self.device)
 
-    def _labels(self, y: Tensor, x: Tensor) -> Tensor:
+    def _check_labels(self, y: Tensor, x: Tensor) -> Tensor:
         if not isinstance(y, Tensor) or y.is_floating_point() or y.is_complex() or y.dtype is torch.bool:
             got = y.dtype if isinstance(y, Tensor) else type(y).__name__
             raise InvalidInput(f"labels must be a tensor of integers, got {got}")
@@ -249,7 +249,7 @@ class OnlineLearner:
 
     # -- states --------------------------------------------------------------------------------------------------------
 
-    def _identity(self) -> str:
+    def _describe_identity(self) -> str:
         """Return what a state must share with the learner that loads it."""
         sampling = asdict(self.posterior.sampling)
         # Not the seed: the generator's state, which a state holds, has taken its place.
@@ -263,7 +263,7 @@ class OnlineLearner:
         """
         posterior = self.posterior
         return {
-            "identity": self._identity(),
+            "identity": self._describe_identity(),
             "generator": self._generator.get_state(),
             "structures": posterior.population.structures.cpu().clone(),
             "latent": posterior.population.latent.cpu().clone(),
@@ -308,9 +308,9 @@ class OnlineLearner:
                 "this is not the state of an OnlineLearner, or it is one of an older version: "
                 f"it lacks {', '.join(missing)}"
             )
-        if state["identity"] != self._identity():
+        if state["identity"] != self._describe_identity():
             raise InvalidInput(
-                f"this state is of another learner: {state['identity']}, and this one is {self._identity()}"
+                f"this state is of another learner: {state['identity']}, and this one is {self._describe_identity()}"
             )
 
     def save(self, path: str | Path) -> None:

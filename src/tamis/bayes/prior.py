@@ -77,7 +77,7 @@ class HeavyTailed:
         share = torch.rand(shape, generator=generator, dtype=torch.float64)
         # v < 1 strictly, so that no weight is infinite even where R is, and mass = 1.
         size = self.tau * torch.expm1(-torch.log1p(-self.mass * share) / 3)
-        return size if self.positive else size * random_signs(shape, generator)
+        return size if self.positive else size * draw_signs(shape, generator)
 
     def from_latent(self, u: Tensor) -> Tensor:
         """Compute w(u), the weight with cdf(w) = Φ(u), which is smooth in u and exact in the tails as well."""
@@ -116,19 +116,19 @@ class Shifted:
         if self.law.positive and bool((self.centre < 0).any()):
             raise InvalidInput(f"scales must not be negative, got {float(self.centre.min()):g}")
 
-    def _ends(self) -> tuple[Tensor, Tensor]:
+    def _compute_end_masses(self) -> tuple[Tensor, Tensor]:
         """Compute how much of one half of the law lies between w* and each end of the support."""
         below = self.centre if self.law.positive else self.centre + self.law.R
         above = self.law.R - self.centre
-        return self._half_within(below), self._half_within(above)
+        return self._compute_half_mass(below), self._compute_half_mass(above)
 
-    def _half_within(self, distance: Tensor) -> Tensor:
+    def _compute_half_mass(self, distance: Tensor) -> Tensor:
         """Compute 1 − (1 + d/τ)^−3, the mass of a half within a distance."""
         return -torch.expm1(-3 * torch.log1p(distance / self.law.tau))
 
     def log_density(self, w: Tensor) -> Tensor:
         """Compute the log-density of each weight, −∞ outside the support; w is (…, p)."""
-        below, above = self._ends()
+        below, above = self._compute_end_masses()
         # c'' of ERRATA 4: each side has its own part of the mass left, and the whole must integrate to 1 over the
         # support.
         log_c = torch.log(3 / (self.law.tau * (below + above)))
@@ -138,7 +138,7 @@ class Shifted:
 
     def sample(self, count: int, generator: torch.Generator) -> Tensor:
         """Draw weights (count, p) independently and exactly, by the inverse of the distribution function."""
-        below, above = self._ends()
+        below, above = self._compute_end_masses()
         # One uniform number chooses the side, by its mass, and then the distance within it.
         share = torch.rand((count, len(self.centre)), generator=generator, dtype=torch.float64) * (below + above)
         side = torch.where(share < below, share, share - below)
@@ -152,10 +152,10 @@ class Shifted:
             return 0.0
         if not self.law.positive:
             return kl_exact(self.centre.numpy(), self.law.tau, self.law.R)
-        return float(_positive_kl(self.centre.numpy() / self.law.tau, self.law.R / self.law.tau).sum())
+        return float(_integrate_positive_kl(self.centre.numpy() / self.law.tau, self.law.R / self.law.tau).sum())
 
 
-def _positive_kl(a: np.ndarray, r: float) -> np.ndarray:
+def _integrate_positive_kl(a: np.ndarray, r: float) -> np.ndarray:
     """Compute the divergence for scales a on [0, r], in units of τ.
 
     log(c''/c') + 4 E_ρ (log(1 + w) − log(1 + |w − a|)), where v = log(1 + |w − a|) has the density ∝ e^−3v either side.
@@ -173,7 +173,7 @@ def _positive_kl(a: np.ndarray, r: float) -> np.ndarray:
     return np.log(whole / (below + above)) + 4 * (side(-1.0, a) + side(1.0, r - a)) / (below + above)
 
 
-def random_signs(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+def draw_signs(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
     """Draw independent −1 and +1, each with probability ½ (Rademacher), in float64."""
     return torch.randint(0, 2, shape, generator=generator).double() * 2 - 1
 
@@ -215,7 +215,7 @@ class Prior:
         """Draw latent coordinates (count, p), which are normal numbers and signs."""
         # All are drawn for every kind, so that the draws of one weight do not depend on the kinds of the others.
         normal = torch.randn((count, len(kinds)), generator=generator, dtype=torch.float64)
-        return torch.where(kinds.cpu() == SIGN, random_signs((count, len(kinds)), generator), normal)
+        return torch.where(kinds.cpu() == SIGN, draw_signs((count, len(kinds)), generator), normal)
 
     def weights(self, latent: Tensor, kinds: Tensor) -> Tensor:
         """Compute the weights that latent coordinates (…, p) stand for."""
@@ -258,7 +258,7 @@ class ExpertDistribution:
         if not 0 < self.architecture <= 1:
             raise InvalidInput(f"architecture must be a probability above 0, got {self.architecture!r}")
 
-    def _parts(self) -> tuple[Shifted, Shifted]:
+    def _make_parts(self) -> tuple[Shifted, Shifted]:
         expert = self.expert.double()
         return (
             Shifted(expert[self.kinds == REAL], self.prior.real),
@@ -267,7 +267,7 @@ class ExpertDistribution:
 
     def sample(self, count: int, generator: torch.Generator) -> Tensor:
         """Draw all weights (count, p) independently."""
-        real, scale = self._parts()
+        real, scale = self._make_parts()
         # Signs stay as they are here: under ρ they are the expert's with probability 1.
         draws = self.expert.double().repeat(count, 1)
         draws[:, self.kinds == REAL] = real.sample(count, generator)
@@ -276,6 +276,6 @@ class ExpertDistribution:
 
     def kl(self) -> float:
         """Compute KL(ρ, π) = Σ over reals and scales + p_bin log 2 − log(architecture), exact (ERRATA 4, 5)."""
-        real, scale = self._parts()
+        real, scale = self._make_parts()
         signs = int((self.kinds == SIGN).sum())
         return real.kl() + scale.kl() + signs * math.log(2) - math.log(self.architecture)

@@ -128,7 +128,7 @@ class Regret:
             structure: of the expert, one of the space's.
             weights: w*, flat (p,).
         """
-        return float(self._losses(structure, self._check_expert(structure, weights)[None]).sum())
+        return float(self._compute_losses(structure, self._check_expert(structure, weights)[None]).sum())
 
     def best_particle(self) -> Comparator:
         """Return the particle with the least Σ_t ℓ_t(w) among those that are alive."""
@@ -177,10 +177,10 @@ class Regret:
                 "theorem_4_1 holds for any"
             )
         expert = self._check_expert(structure, weights)
-        found = self._evaluate_draws(structure, self._expert_distribution(structure, expert), draws, seed)
+        found = self._evaluate_draws(structure, self._make_expert_distribution(structure, expert), draws, seed)
         # Lemmas 4.3 and 4.4 bound the rise of the loss under ρ, where `theorem_4_1` measures it: no draws for this
         # term.
-        penalty = perturbation_penalties(self._layers(structure, expert))
+        penalty = perturbation_penalties(self._describe_layers(structure, expert))
         bound = sparse_regret(
             Expert(
                 self.comparator(structure, weights),
@@ -211,7 +211,7 @@ class Regret:
         if not isinstance(self.space, Xnor):
             raise InvalidInput(f"Theorem 3.2 speaks of XNOR networks, not of {type(self.space).__name__}")
         expert, kinds = self._check_expert(structure, weights), self.space.kinds(structure)
-        found = self._evaluate_draws(structure, self._expert_distribution(structure, expert), draws, seed)
+        found = self._evaluate_draws(structure, self._make_expert_distribution(structure, expert), draws, seed)
         loss = self.comparator(structure, weights)
         bound = xnor_regret(
             Expert(
@@ -245,7 +245,7 @@ class Regret:
         """
         return self.theorem_4_1_under(
             structure,
-            self._expert_distribution(structure, self._check_expert(structure, weights)),
+            self._make_expert_distribution(structure, self._check_expert(structure, weights)),
             draws=draws,
             seed=seed,
         )
@@ -288,10 +288,10 @@ class Regret:
         if not self.rounds:
             raise InvalidInput("there is nothing to compare before the first update")
 
-    def _expert_distribution(self, structure: Structure, expert: Tensor) -> ExpertDistribution:
+    def _make_expert_distribution(self, structure: Structure, expert: Tensor) -> ExpertDistribution:
         return ExpertDistribution(self.prior, self.space.kinds(structure), expert, self.space.probabilities[structure])
 
-    def _losses(self, structure: Structure, weights: Tensor) -> Tensor:
+    def _compute_losses(self, structure: Structure, weights: Tensor) -> Tensor:
         """Compute ℓ_t(w), (n, T)."""
         device = self.seen.labels[0].device
         return losses(self.space, self.space.structures.index(structure), weights.to(device), self.seen).cpu()
@@ -300,12 +300,12 @@ class Regret:
         check_count("draws", draws, least=2)
         # The same draws for both sums: their errors then cancel in part, and the standard error is of their sum.
         drawn = rho.sample(draws, torch.Generator().manual_seed(seed))
-        found = self._losses(structure, drawn)
+        found = self._compute_losses(structure, drawn)
         # The losses that were observed, ℓ_t(ŵ_t): V_T compares with what the learner drew, and not with its mean.
         learner = torch.tensor(self.seen.drawn_losses, dtype=torch.float64)
         return _DrawTotals(found.sum(1), ((found - learner) ** 2).sum(1))
 
-    def _layers(self, structure: Structure, expert: Tensor) -> Sequence[PerturbedLayer]:
+    def _describe_layers(self, structure: Structure, expert: Tensor) -> Sequence[PerturbedLayer]:
         """Return the facts about each layer of a chain that the recursions of Lemmas 4.3 and 4.4 need."""
         assert isinstance(self.space, Chain)
         tau, R = self.prior.tau, self.prior.R

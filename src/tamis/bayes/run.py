@@ -163,7 +163,7 @@ def check_run_settings(directory: Path, settings: RunSettings) -> None:
         return
     if not (directory / SETTINGS_FILE).exists():
         raise InvalidInput(f"'{directory}' holds a run, but not what it is a run of: '{SETTINGS_FILE}' is missing")
-    own, theirs = _identifying_settings(settings), _read_run_settings(directory / SETTINGS_FILE)
+    own, theirs = _select_identifying_settings(settings), _read_run_settings(directory / SETTINGS_FILE)
     # Through JSON and back, as the stored ones went: tuples become lists there.
     differing = [name for name in own if json.loads(json.dumps(own[name])) != theirs.get(name)]
     if differing:
@@ -174,10 +174,10 @@ def check_run_settings(directory: Path, settings: RunSettings) -> None:
 def save_run_settings(directory: Path, settings: RunSettings) -> None:
     """Write a run's settings to its directory, before the first round and while the journal is held."""
     with replace_file(directory / SETTINGS_FILE) as part:
-        part.write_text(json.dumps(_identifying_settings(settings), indent=2) + "\n")
+        part.write_text(json.dumps(_select_identifying_settings(settings), indent=2) + "\n")
 
 
-def _identifying_settings(settings: RunSettings) -> dict[str, Any]:
+def _select_identifying_settings(settings: RunSettings) -> dict[str, Any]:
     """Return the settings that distinguish runs: all but the number of rounds, which may grow."""
     return {name: value for name, value in asdict(settings).items() if name != "rounds"}
 
@@ -215,19 +215,19 @@ class RunLog:
             raise CorruptArtifact(f"'{path}' has records of {len(self.all)} rounds, and {rounds} were learnt")
         # Written anew, so that `add` appends after the last record that counts and not after a torn line.
         with replace_file(path) as part:
-            part.write_text("".join(map(_line, self.all)))
+            part.write_text("".join(map(_write_line, self.all)))
 
     def add(self, record: RoundRecord) -> None:
         """Append a record, and write it to the disk."""
         self.all.append(record)
         if self.path is not None:
             with self.path.open("a") as file:
-                file.write(_line(record))
+                file.write(_write_line(record))
                 file.flush()
                 # On disk before the round is learnt: the records then never lag behind the journal, which would be no
                 # run to resume.
                 os.fsync(file.fileno())
 
 
-def _line(record: RoundRecord) -> str:
+def _write_line(record: RoundRecord) -> str:
     return json.dumps(asdict(record)) + "\n"

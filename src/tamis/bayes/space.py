@@ -103,9 +103,9 @@ class Space(ABC):
 
     def kinds(self, structure: Structure) -> Tensor:
         """Return the kind of each weight, (p,)."""
-        return self._layout(structure)[1]
+        return self._make_layout(structure)[1]
 
-    def _layout(self, structure: Structure) -> tuple[tuple[Block, ...], Tensor]:
+    def _make_layout(self, structure: Structure) -> tuple[tuple[Block, ...], Tensor]:
         """Return the blocks and kinds of a structure, made once because every evaluation needs them."""
         if structure not in self._layouts:
             blocks = self.blocks(structure)
@@ -122,7 +122,7 @@ class Space(ABC):
             >>> sorted(space.split(space.structures[0], torch.zeros(43)))
             ['hidden.0.bias', 'hidden.0.weight', 'last.bias', 'last.weight']
         """
-        blocks, _ = self._layout(structure)
+        blocks, _ = self._make_layout(structure)
         # Views, no copies: `vmap` goes through this for every network and round.
         parts = flat.split([block.count for block in blocks])
         return {block.name: part.reshape(block.shape) for block, part in zip(blocks, parts, strict=True)}
@@ -159,14 +159,14 @@ class Space(ABC):
         goes to any filters.
         """
         return tuple(
-            tuple(other for other in range(len(self.structures)) if self._one_step(number, other))
+            tuple(other for other in range(len(self.structures)) if self._is_one_step(number, other))
             for number in range(len(self.structures))
         )
 
-    def _one_step(self, number: int, other: int) -> bool:
+    def _is_one_step(self, number: int, other: int) -> bool:
         one, two = self.structures[number], self.structures[other]
         steps = [
-            abs(self._rank(axis, getattr(one, axis)) - self._rank(axis, getattr(two, axis)))
+            abs(self._find_rank(axis, getattr(one, axis)) - self._find_rank(axis, getattr(two, axis)))
             for axis in ("layers", "filters", "size")
         ]
         # One layer has neither filters nor sizes, so that all three axes differ from those of any other structure:
@@ -175,7 +175,7 @@ class Space(ABC):
             return steps[0] == 1
         return sum(steps) == 1
 
-    def _rank(self, axis: str, value: int) -> int:
+    def _find_rank(self, axis: str, value: int) -> int:
         return sorted({getattr(structure, axis) for structure in self.structures}).index(value)
 
     def match(self, number: int, other: int) -> tuple[Tensor, Tensor]:
@@ -185,8 +185,8 @@ class Space(ABC):
         match from the other structure is the same pairs.
         """
         if (number, other) not in self._matches:
-            ours, theirs = (self._places(self.structures[each]) for each in (number, other))
-            pairs = [_overlap(ours[key], theirs[key]) for key in ours if key in theirs]
+            ours, theirs = (self._find_places(self.structures[each]) for each in (number, other))
+            pairs = [_find_overlap(ours[key], theirs[key]) for key in ours if key in theirs]
             none = torch.zeros(0, dtype=torch.int64)
             first = torch.cat([none, *(pair[0] for pair in pairs)])
             second = torch.cat([none, *(pair[1] for pair in pairs)])
@@ -194,7 +194,7 @@ class Space(ABC):
             self._matches[number, other], self._matches[other, number] = (first, second), (second, first)
         return self._matches[number, other]
 
-    def _places(self, structure: Structure) -> dict[tuple[str, int, int], Tensor]:
+    def _find_places(self, structure: Structure) -> dict[tuple[str, int, int], Tensor]:
         names = self.split(structure, torch.arange(self.count(structure)))
         kinds = {block.name: block.kind for block in self.blocks(structure)}
         # The number of axes is part of the key: only tensors with the same axes can be laid over each other.
@@ -207,7 +207,7 @@ def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     return -logits.log_softmax(-1).gather(-1, labels[:, None]).mean()
 
 
-def _overlap(ours: Tensor, theirs: Tensor) -> tuple[Tensor, Tensor]:
+def _find_overlap(ours: Tensor, theirs: Tensor) -> tuple[Tensor, Tensor]:
     # Any fixed pairing keeps the law; by name and place, a weight that stays goes on meaning what it meant.
     common = tuple(slice(min(a, b)) for a, b in zip(ours.shape, theirs.shape, strict=True))
     return ours[common].reshape(-1), theirs[common].reshape(-1)
@@ -252,7 +252,7 @@ def grid(
         for value in values:
             check_count(f"each of {name}", value)
     a, b, c = (
-        _shares(*each)
+        _check_shares(*each)
         for each in (("alpha", prior.alpha, layers), ("beta", prior.beta, filters), ("gamma", prior.gamma, sizes))
     )
     found: dict[Structure, float] = {}
@@ -265,7 +265,7 @@ def grid(
     return found
 
 
-def _shares(name: str, given: Sequence[float] | None, values: Sequence[int]) -> dict[int, float]:
+def _check_shares(name: str, given: Sequence[float] | None, values: Sequence[int]) -> dict[int, float]:
     """Return the probability of each value, uniform where none are given."""
     shares = [1 / len(values)] * len(values) if given is None else [float(share) for share in given]
     if len(shares) != len(values) or not all(0 <= share <= 1 for share in shares) or abs(sum(shares) - 1) > 1e-9:

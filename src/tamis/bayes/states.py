@@ -61,23 +61,23 @@ def read_state(
         fresh: a posterior of the same space, particles and sampling, on the device that all goes to.
         copy_round: copies inputs and labels as the learner computes with them; InvalidInput for what it refuses.
     """
-    rounds = _rounds(state, copy_round)
+    rounds = _restore_rounds(state, copy_round)
     each = f"one for each of the {len(rounds)} rounds in 'drawn'"
     architectures = check_list("architectures", state["architectures"], len(rounds), each)
     return LearnerState(
         generator=check_generator("generator", state["generator"]),
-        posterior=_posterior(state, fresh),
+        posterior=_restore_posterior(state, fresh),
         rounds=rounds,
         expected=check_numbers("expected", state["expected"], len(rounds), each),
         architectures=[
             check_numbers(f"architectures[{place}]", shares, len(fresh.space.structures), "one for each structure")
             for place, shares in enumerate(architectures)
         ],
-        members=_members(state, fresh, len(rounds)),
+        members=_restore_members(state, fresh, len(rounds)),
     )
 
 
-def _posterior(state: Mapping[str, Any], fresh: Posterior) -> Posterior:
+def _restore_posterior(state: Mapping[str, Any], fresh: Posterior) -> Posterior:
     device, count = fresh.log_weights.device, len(fresh.space.structures)
     particles, width = fresh.population.latent.shape
     population = Population(
@@ -102,7 +102,7 @@ def _posterior(state: Mapping[str, Any], fresh: Posterior) -> Posterior:
     )
 
 
-def _rounds(state: Mapping[str, Any], copy_round: Callable[[Tensor, Tensor], Round]) -> Rounds:
+def _restore_rounds(state: Mapping[str, Any], copy_round: Callable[[Tensor, Tensor], Round]) -> Rounds:
     drawn = check_numbers("drawn", state["drawn"])
     each = f"one for each of the {len(drawn)} rounds in 'drawn'"
     inputs, labels = (check_list(name, state[name], len(drawn), each) for name in ("inputs", "labels"))
@@ -117,16 +117,18 @@ def _rounds(state: Mapping[str, Any], copy_round: Callable[[Tensor, Tensor], Rou
     return Rounds([x for x, _ in pairs], [y for _, y in pairs], drawn)
 
 
-def _members(state: Mapping[str, Any], fresh: Posterior, rounds: int) -> list[tuple[int, Tensor]]:
+def _restore_members(state: Mapping[str, Any], fresh: Posterior, rounds: int) -> list[tuple[int, Tensor]]:
     space, device = fresh.space, fresh.log_weights.device
     # One more than rounds: ŵ_{t+1} is drawn at the end of round t, and `predict` must give it again after loading.
     why = f"one for each of the {rounds} rounds in 'drawn', and one for the round to come"
     names = ("member_structures", "member_weights")
     numbers, weights = (check_list(name, state[name], rounds + 1, why) for name in names)
-    return [_member(space, place, *pair, device) for place, pair in enumerate(zip(numbers, weights, strict=True))]
+    return [
+        _restore_member(space, place, *pair, device) for place, pair in enumerate(zip(numbers, weights, strict=True))
+    ]
 
 
-def _member(space: Space, place: int, number: Any, weights: Any, device: torch.device) -> tuple[int, Tensor]:
+def _restore_member(space: Space, place: int, number: Any, weights: Any, device: torch.device) -> tuple[int, Tensor]:
     number = check_whole(f"member_structures[{place}]", number, len(space.structures) - 1)
     shape = (space.count(space.structures[number]),)
     return number, check_tensor(f"member_weights[{place}]", weights, shape).to(device)

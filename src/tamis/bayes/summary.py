@@ -61,7 +61,7 @@ def summarise_run(run: CompletedRun, beside: Experts, draws: int = DRAWS) -> dic
         bounds[name] = _describe_bound(regret.theorem_4_1(expert.structure, expert.weights, draws=draws))
     # Printed beside Theorem 4.1, to show what the closed forms of the others give away: they bound from above what it
     # computes.
-    own = _own_theorem(regret, beside.offline, draws)
+    own = _compute_own_theorem(regret, beside.offline, draws)
     if own is not None:
         bounds[f"{OFFLINE}, {own.source.split(', ')[1]}"] = _describe_bound(own)
     shares, sparsity = posterior.probabilities(), posterior.sparsity(run.settings.tau)
@@ -90,7 +90,7 @@ def summarise_run(run: CompletedRun, beside: Experts, draws: int = DRAWS) -> dic
     }
 
 
-def _own_theorem(regret: Regret, expert: Comparator, draws: int) -> Bound | None:
+def _compute_own_theorem(regret: Regret, expert: Comparator, draws: int) -> Bound | None:
     """Compute the theorem about exactly these networks; return None for graphs, which no theorem covers."""
     if isinstance(regret.space, Xnor):
         return regret.theorem_3_2(expert.structure, expert.weights, draws=draws)
@@ -130,19 +130,19 @@ def compute_curves(run: CompletedRun, beside: Experts) -> dict[str, dict[str, Po
     likeliest = sorted(last, key=lambda structure: -last[structure])[:SHOWN]
     return {
         "losses": {
-            LEARNER: _points(accumulate(regret.losses)),
-            BOUND: _points(run.bounds),
+            LEARNER: _make_points(accumulate(regret.losses)),
+            BOUND: _make_points(run.bounds),
             BEST: [*best, (regret.rounds, beside.particle.loss)],
-            TRAINED: _points(accumulate(by_round)),
+            TRAINED: _make_points(accumulate(by_round)),
             GUESS: [(1, regret.uniform_loss / regret.rounds), (regret.rounds, regret.uniform_loss)],
         },
         "architectures": {
-            describe_structure(each): _points(after[each] for after in learner.architectures) for each in likeliest
+            describe_structure(each): _make_points(after[each] for after in learner.architectures) for each in likeliest
         },
     }
 
 
-def _points(values: Iterable[float]) -> Points:
+def _make_points(values: Iterable[float]) -> Points:
     """Number values from round 1 on, and keep some, evenly spaced, and always the last."""
     found = list(enumerate(values, start=1))
     step = math.ceil(len(found) / MOST_POINTS)

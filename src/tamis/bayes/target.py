@@ -130,11 +130,11 @@ class Target:
 
     def energy(self, number: int, latent: Tensor) -> Tensor:
         """Compute h(w), (n,), of n networks of one structure with latent coordinates (n, p)."""
-        return torch.func.vmap(self._energy_function(number), chunk_size=_chunk(self.rounds, len(latent)))(latent)
+        return torch.func.vmap(self._make_energy_function(number), chunk_size=_chunk(self.rounds, len(latent)))(latent)
 
     def energy_and_gradient(self, number: int, latent: Tensor) -> tuple[Tensor, Tensor]:
         """Compute h(w) and its gradient by latent coordinates, (n,) and (n, p)."""
-        both = torch.func.grad_and_value(self._energy_function(number))
+        both = torch.func.grad_and_value(self._make_energy_function(number))
         gradient, energy = torch.func.vmap(both, chunk_size=_chunk(self.rounds, len(latent)))(latent)
         return energy, gradient
 
@@ -142,7 +142,7 @@ class Target:
         """Compute the contribution of each round to h(w), (n, rounds)."""
         kinds = self.space.kinds(self.space.structures[number]).to(latent.device)
         found = losses(self.space, number, self.prior.weights(latent, kinds), self.rounds)
-        drawn, shares = (each.to(latent.device) for each in (self._drawn_losses(), self._shares()))
+        drawn, shares = (each.to(latent.device) for each in (self._collect_drawn_losses(), self._compute_shares()))
         return shares * (found + self.lam / 2 * (found - drawn) ** 2)
 
     def variance_penalty(self, change: Tensor) -> Tensor:
@@ -159,20 +159,20 @@ class Target:
         left_out = 1 - 1 / self.past  # the correction for draws without replacement
         return self.lam**2 / 2 * before * change[:, :-1].var(1) * left_out
 
-    def _drawn_losses(self) -> Tensor:
+    def _collect_drawn_losses(self) -> Tensor:
         return torch.tensor(self.rounds.drawn_losses, dtype=torch.float64)
 
-    def _shares(self) -> Tensor:
+    def _compute_shares(self) -> Tensor:
         shares = torch.full((len(self.rounds),), self.past, dtype=torch.float64)
         # The last round is in every draw with certainty: it stands for itself, in the part that tempering has let in.
         if len(shares):
             shares[-1] = self.last
         return shares
 
-    def _energy_function(self, number: int) -> Callable[[Tensor], Tensor]:
+    def _make_energy_function(self, number: int) -> Callable[[Tensor], Tensor]:
         structure = self.space.structures[number]
         kinds = self.space.kinds(structure)
-        drawn, shares = self._drawn_losses(), self._shares()
+        drawn, shares = self._collect_drawn_losses(), self._compute_shares()
 
         def energy(latent: Tensor) -> Tensor:
             weights = self.prior.weights(latent, kinds.to(latent.device))

@@ -59,17 +59,17 @@ class Xnor(Chain):
 
     def blocks(self, structure: Structure) -> tuple[Block, ...]:
         first = (
-            Block("first.weight", self._convolution(structure, 1)),
+            Block("first.weight", self._find_weight_shape(structure, 1)),
             Block("first.bias", (structure.filters,)),
         )
         binary: list[Block] = []
         for layer in range(2, structure.layers):
             name = f"binary.{layer - 2}"
-            binary.append(Block(f"{name}.weight", self._convolution(structure, layer), SIGN))
+            binary.append(Block(f"{name}.weight", self._find_weight_shape(structure, layer), SIGN))
             # (12): h_1 + h_2 + h_3 scales, and not their product: one vector for each axis of the layer's output.
             extents = (structure.filters, *self.positions(structure, layer))
             binary += [Block(f"{name}.scale.{axis}", (extent,), SCALE) for axis, extent in enumerate(extents)]
-        return (*first, *binary, *self._last(structure))
+        return (*first, *binary, *self._list_last_blocks(structure))
 
     def forward(self, structure: Structure, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
         x = self.convolve(x, weights["first.weight"], weights["first.bias"])

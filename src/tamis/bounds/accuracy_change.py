@@ -10,10 +10,10 @@ import numpy as np
 from tamis.bounds.accuracy_change_by_difference import accuracy_change_by_difference
 from tamis.bounds.binomial import (
     SMALLEST_RATE,
+    check_counts,
+    check_probability,
     largest_rate,
     likely_counts,
-    plain_counts,
-    plain_probability,
     smallest_rate,
 )
 from tamis.bounds.bound import Bound, log_rounded_up
@@ -60,14 +60,14 @@ def accuracy_change(worse: int, better: int, n: int, delta: float, sequential: b
     """
     if sequential:
         return difference_at_any_time(worse, better, n, delta)
-    n, worse, better = plain_counts(n, worse=worse, better=better)
-    delta = plain_probability("delta", delta)
+    n, worse, better = check_counts(n, worse=worse, better=better)
+    delta = check_probability("delta", delta)
     if n > MOST_ORDERED:
         return accuracy_change_by_difference(worse, better, n, delta)
     # Berger and Boos: rates that a small part of δ rules out need not be looked at, and the test keeps the rest of δ.
     log_share = math.log(delta) + math.log(SHARE / 2)
     most_worse, least_better = largest_rate(worse, n, log_share), smallest_rate(better, n, log_share)
-    value = _limit(worse, better, n, most_worse, least_better, delta)
+    value = _find_limit(worse, better, n, most_worse, least_better, delta)
     return Bound(
         value=value,
         log_value=log_rounded_up(max(value, 0.0)),
@@ -87,7 +87,7 @@ def accuracy_change(worse: int, better: int, n: int, delta: float, sequential: b
     )
 
 
-def _limit(worse: int, better: int, n: int, most_worse: float, least_better: float, delta: float) -> float:
+def _find_limit(worse: int, better: int, n: int, most_worse: float, least_better: float, delta: float) -> float:
     """Return the smallest θ, up to the resolution, that is proved to be too large; all above it are then too large as
     well.
     """
@@ -98,7 +98,7 @@ def _limit(worse: int, better: int, n: int, most_worse: float, least_better: flo
     limit = score_limit(worse, better, n, deviations)
     if limit >= 1:  # every outcome is as low as this one, and none is rare
         return proved
-    stairs = _outcomes_up_to(limit, deviations, n, observed, (least_better, most_worse), delta)
+    stairs = _collect_outcomes(limit, deviations, n, observed, (least_better, most_worse), delta)
     unproved, distance = observed, limit - observed
     while proved - unproved > distance / STEPS_OF_DIFFERENCE:
         theta = (unproved + proved) / 2
@@ -110,7 +110,7 @@ def _limit(worse: int, better: int, n: int, most_worse: float, least_better: flo
     return proved
 
 
-def _outcomes_up_to(
+def _collect_outcomes(
     limit: float, deviations: float, n: int, observed: float, rates: tuple[float, float], delta: float
 ) -> Staircase:
     """Return all outcomes whose limit of the score is no higher, for θ ≥ observed and both rates between two."""

@@ -13,11 +13,11 @@ import numpy as np
 from tamis.bounds.binomial import (
     EPSILON,
     SMALLEST_RATE,
+    check_counts,
+    check_probability,
     largest_rate,
     likely_counts,
     log_pmf,
-    plain_counts,
-    plain_probability,
 )
 from tamis.bounds.bound import Bound, log_rounded_up
 from tamis.bounds.held_out import HELD_OUT
@@ -50,10 +50,10 @@ def accuracy_change_by_difference(worse: int, better: int, n: int, delta: float)
 
     Reference: clopper1934confidence.
     """
-    n, worse, better = plain_counts(n, worse=worse, better=better)
-    delta = plain_probability("delta", delta)
+    n, worse, better = check_counts(n, worse=worse, better=better)
+    delta = check_probability("delta", delta)
     most_worse = largest_rate(worse, n, math.log(delta) + math.log(SHARE))
-    value = _limit(worse, better, n, most_worse, (1 - SHARE) * delta)
+    value = _find_limit(worse, better, n, most_worse, (1 - SHARE) * delta)
     return Bound(
         value=value,
         log_value=log_rounded_up(max(value, 0.0)),
@@ -72,7 +72,7 @@ def accuracy_change_by_difference(worse: int, better: int, n: int, delta: float)
     )
 
 
-def _limit(worse: int, better: int, n: int, most_worse: float, delta: float) -> float:
+def _find_limit(worse: int, better: int, n: int, most_worse: float, delta: float) -> float:
     """Return the largest θ = P[W] − P[B] with P[W] ≤ most_worse that a test of level δ does not reject.
 
     Where the rate of discordant inputs P[W] + P[B] is at most ½, the test is of W − B. Where it is more, it is of how
@@ -80,7 +80,7 @@ def _limit(worse: int, better: int, n: int, most_worse: float, delta: float) -> 
     """
     # Two tests of the same level, each for its own range of rates. The true rate lies in one range, fixed beforehand,
     # so that only one of them can fail: the larger limit is valid without halving δ.
-    few = _limit_of_few(worse - better, n, most_worse, delta)
+    few = _find_limit_of_few(worse - better, n, most_worse, delta)
     pairs = worse + better
     share = largest_rate(worse, pairs, math.log(delta)) if pairs else 1.0
     # For rates from ½ to 1, θ = 2·P[W] − rate is largest where both limits of P[W] meet.
@@ -88,7 +88,7 @@ def _limit(worse: int, better: int, n: int, most_worse: float, delta: float) -> 
     return min(max(few, 2 * min(share * rate, most_worse) - rate + 4 * EPSILON), 1.0)
 
 
-def _limit_of_few(difference: int, n: int, most_worse: float, delta: float) -> float:
+def _find_limit_of_few(difference: int, n: int, most_worse: float, delta: float) -> float:
     """Return the smallest θ, on a fine grid, for which W − B ≤ difference is proved to be less probable than δ."""
     # From (difference + 1)/(n − 1) on, the tail grows with the rate of discordant inputs: see docs/bounds.md.
     unproved, proved = max((difference + 1) / max(n - 1, 1), -0.5), min(most_worse, 0.5)
@@ -96,14 +96,14 @@ def _limit_of_few(difference: int, n: int, most_worse: float, delta: float) -> f
         middle = (unproved + proved) / 2
         if not unproved < middle < proved:
             break
-        if _tail(difference, n, middle, min(2 * most_worse - middle, 0.5), delta) < delta:
+        if _bound_tail(difference, n, middle, min(2 * most_worse - middle, 0.5), delta) < delta:
             proved = middle
         else:
             unproved = middle
     return proved
 
 
-def _tail(difference: int, n: int, theta: float, discordant: float, delta: float) -> float:
+def _bound_tail(difference: int, n: int, theta: float, discordant: float, delta: float) -> float:
     """Compute P[W − B ≤ difference] for P[W] − P[B] = θ and P[W] + P[B] = discordant ≤ ½, rounded up.
 
     The polynomial P[B] + (1 − discordant)·z + P[W]·z² has real roots, so one step of W − B is a difference of two

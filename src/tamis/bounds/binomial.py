@@ -50,18 +50,18 @@ def largest_rate(errors: int, n: int, log_delta: float) -> float:
 
     Reference: clopper1934confidence.
     """
-    n, errors = plain_counts(n, errors=errors)
+    n, errors = check_counts(n, errors=errors)
     _check_log_delta(log_delta)
     # No rate below 1 is refuted where every draw is an error.
     if errors == n:
         return 1.0
 
     # Rejected only if the tail is below δ even at the upper end of its own error: rounding can only widen the limit.
-    def too_large(p: float) -> bool:
+    def is_too_large(p: float) -> bool:
         tail = log_lower_tail(errors, n, p)
         return tail.value + tail.slack < log_delta
 
-    return _find_last_proved(too_large, proved=1.0, unproved=SMALLEST_RATE)
+    return _find_last_proved(is_too_large, proved=1.0, unproved=SMALLEST_RATE)
 
 
 def smallest_rate(errors: int, n: int, log_delta: float) -> float:
@@ -72,17 +72,17 @@ def smallest_rate(errors: int, n: int, log_delta: float) -> float:
 
     Reference: clopper1934confidence.
     """
-    n, errors = plain_counts(n, errors=errors)
+    n, errors = check_counts(n, errors=errors)
     _check_log_delta(log_delta)
 
-    def too_small(p: float) -> bool:
+    def is_too_small(p: float) -> bool:
         tail = log_upper_tail(errors, n, p)
         return tail.value + tail.slack < log_delta
 
     # Below SMALLEST_RATE nothing can be proved in float64, and 0 is always a valid lower limit.
-    if errors == 0 or not too_small(SMALLEST_RATE):
+    if errors == 0 or not is_too_small(SMALLEST_RATE):
         return 0.0
-    return _find_last_proved(too_small, proved=SMALLEST_RATE, unproved=1.0)
+    return _find_last_proved(is_too_small, proved=SMALLEST_RATE, unproved=1.0)
 
 
 def log_lower_tail(count: int, n: int, p: float) -> LogTail:
@@ -91,8 +91,8 @@ def log_lower_tail(count: int, n: int, p: float) -> LogTail:
         return LogTail(0.0, 0.0)
     # Only the tail away from the mean is summed: the other one is nearly 1, and its complement keeps the digits.
     if count < n * p:
-        return _below_the_mean(count, n, p)
-    return _complement(_above_the_mean(count + 1, n, p))
+        return _sum_below_the_mean(count, n, p)
+    return _complement(_sum_above_the_mean(count + 1, n, p))
 
 
 def log_upper_tail(count: int, n: int, p: float) -> LogTail:
@@ -100,8 +100,8 @@ def log_upper_tail(count: int, n: int, p: float) -> LogTail:
     if count <= 0:
         return LogTail(0.0, 0.0)
     if count > n * p:
-        return _above_the_mean(count, n, p)
-    return _complement(_below_the_mean(count - 1, n, p))
+        return _sum_above_the_mean(count, n, p)
+    return _complement(_sum_below_the_mean(count - 1, n, p))
 
 
 def log_pmf(counts: np.ndarray, n: int, p: float) -> np.ndarray:
@@ -135,7 +135,7 @@ def likely_counts(n: int, p: float, negligible: float) -> np.ndarray:
     return np.arange(max(0, math.floor(n * p - reach)), min(n, math.ceil(n * p + reach)) + 1)
 
 
-def plain_counts(n: int, **counts: int) -> list[int]:
+def check_counts(n: int, **counts: int) -> list[int]:
     """Return n and the counts among n samples as plain integers, and refuse by name what is no count."""
     given = ", ".join(f"{name}={value!r}" for name, value in {**counts, "n": n}.items())
     if any(isinstance(value, bool) or not isinstance(value, Integral) for value in (n, *counts.values())):
@@ -147,7 +147,7 @@ def plain_counts(n: int, **counts: int) -> list[int]:
     return [int(n), *map(int, counts.values())]
 
 
-def plain_probability(name: str, value: float) -> float:
+def check_probability(name: str, value: float) -> float:
     """Return a number strictly between 0 and 1 as a plain float, and refuse by name what is none."""
     if not is_number(value) or not 0 < value < 1:
         raise InvalidInput(f"{name} must be a number strictly between 0 and 1, got {name}={value!r}")
@@ -169,17 +169,17 @@ def _check_log_delta(log_delta: float) -> None:
         raise InvalidInput(f"log_delta, the logarithm of a δ below 1, must be negative and finite, got {log_delta!r}")
 
 
-def _below_the_mean(count: int, n: int, p: float) -> LogTail:
+def _sum_below_the_mean(count: int, n: int, p: float) -> LogTail:
     """Compute ln P[Bin(n, p) ≤ count] for count < np."""
-    return _outer_tail(count, n, p, *_sum_of_ratios(count, n - count, (1 - p) / p))
+    return _sum_outer_tail(count, n, p, *_sum_of_ratios(count, n - count, (1 - p) / p))
 
 
-def _above_the_mean(count: int, n: int, p: float) -> LogTail:
+def _sum_above_the_mean(count: int, n: int, p: float) -> LogTail:
     """Compute ln P[Bin(n, p) ≥ count] for count > np."""
-    return _outer_tail(count, n, p, *_sum_of_ratios(n - count, count, p / (1 - p)))
+    return _sum_outer_tail(count, n, p, *_sum_of_ratios(n - count, count, p / (1 - p)))
 
 
-def _outer_tail(count: int, n: int, p: float, ratios: float, terms: int) -> LogTail:
+def _sum_outer_tail(count: int, n: int, p: float, ratios: float, terms: int) -> LogTail:
     # The largest term of the tail times a sum of ratios ≥ 1: no difference is taken, so that a tail of 10^-1000 has as
     # many digits as one of 0.1.
     value = float(log_pmf(np.array(count), n, p)) + math.log(ratios)

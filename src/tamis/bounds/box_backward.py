@@ -11,20 +11,20 @@ import torch
 from torch import Tensor
 
 from tamis.bounds.box_lines import Line, Lines, lines
-from tamis.bounds.box_maxima import Winners, handed_on, winners
-from tamis.bounds.directed_rounding import EPS, FAINT, SAFE, SMALLEST, least, times_up
+from tamis.bounds.box_maxima import Winners, find_winners, hand_on
+from tamis.bounds.directed_rounding import EPS, FAINT, SAFE, SMALLEST, least, multiply_up
 from tamis.bounds.interval import Interval
 from tamis.bounds.interval_affine import (
     adds,
-    applied,
-    indicators,
+    apply_linear,
+    apply_transpose,
+    bound_underflow_loss,
+    find_least_factor,
     interval_rule,
-    least_factor,
-    lost_by_underflow,
+    make_indicators,
     multiplies,
-    transposed,
 )
-from tamis.bounds.interval_pointwise import function_of
+from tamis.bounds.interval_pointwise import find_function
 from tamis.bounds.joint_interval import Joint, Pair, Sizes
 from tamis.bounds.weight_intervals import WeightIntervals
 from tamis.graph import Node
@@ -77,22 +77,22 @@ class Backward:
     def reverse(self) -> Backward:
         """Return the same with the networks in each other's place."""
         # Views rather than copies: `values` and `sizes` fill up while the pass runs, and the reverse must see that.
-        return Backward(self.pair.swapped(), _Swapped(self.values), _Swapped(self.sizes), self.axes)
+        return Backward(self.pair.swap(), _Swapped(self.values), _Swapped(self.sizes), self.axes)
 
     def mine(self, name: str, neurons: Tensor | None = None) -> Interval:
         """Compute intervals of a tensor's neurons in the first network; of all, or infinite but for those asked for."""
-        return self._interval(name, neurons, lambda rows: self.upper(name, Coefficients(a=rows)))
+        return self._compute_interval(name, neurons, lambda rows: self.upper(name, Coefficients(a=rows)))
 
     def apart(self, name: str, neurons: Tensor | None = None) -> Interval:
         """Compute intervals of the differences, from both orders of the networks."""
         # W' d + (W' − W) z and W d + (W' − W) z' are equal, but bounds of their parts are not: both hold.
-        mine = self._interval(name, neurons, lambda rows: self.upper(name, Coefficients(c=rows)))
+        mine = self._compute_interval(name, neurons, lambda rows: self.upper(name, Coefficients(c=rows)))
         reverse = self.reverse
-        other = reverse._interval(name, neurons, lambda rows: reverse.upper(name, Coefficients(c=rows)))
+        other = reverse._compute_interval(name, neurons, lambda rows: reverse.upper(name, Coefficients(c=rows)))
         # The reverse bounds z − z' = −d, hence the minus sign.
         return mine & -other
 
-    def _interval(self, name: str, neurons: Tensor | None, upper: Callable[[Tensor], Tensor]) -> Interval:
+    def _compute_interval(self, name: str, neurons: Tensor | None, upper: Callable[[Tensor], Tensor]) -> Interval:
         like: Tensor = self.values[name].mine.low
         widest = max(value.mine.low.numel() for value in self.values.values() if isinstance(value, Joint))
         # The sums over neurons are added up, node by node.
@@ -103,7 +103,7 @@ class Backward:
         low = -high
         # A lower bound is an upper bound of the negative, so each neuron needs two rows.
         for chosen in neurons.split(1 if self.axes is None else max(1, AT_A_TIME // (2 * widest))):
-            rows = self._indicators(name, chosen)
+            rows = self._make_indicators(name, chosen)
             if self.axes is None:
                 high[chosen], low[chosen] = upper(rows), -upper(-rows)
             else:
@@ -113,7 +113,7 @@ class Backward:
         high, low = torch.where(high.isfinite(), high, torch.inf), torch.where(low.isfinite(), low, -torch.inf)
         return Interval(low.view(like.shape), high.view(like.shape))
 
-    def _indicators(self, name: str, neurons: Tensor) -> Tensor:
+    def _make_indicators(self, name: str, neurons: Tensor) -> Tensor:
         """Return for each neuron a row that is one there and zero elsewhere."""
         like = self.values[name].mine.low
         rows = like.new_zeros(len(neurons), like.numel())
@@ -154,10 +154,10 @@ class Backward:
         def carry(name: str, index: int = 0, **parts: Tensor | None) -> None:
             carried.setdefault(name, {}).setdefault(index, Coefficients()).add(**parts)
 
-        rule = self._rule(node)
+        rule = self._find_rule(node)
         if describe(node).picks_result:
             source = self.pair.net.node[node.args[0].name]
-            if self._rule(source) is IntervalRule.SELECTING:  # the other result is indices
+            if self._find_rule(source) is IntervalRule.SELECTING:  # the other result is indices
                 return self._carry_selection(source, node, results[0], carry)
             # Of an operation with several results, such as a split, each result's coefficients wait under its own
             # index.
@@ -169,12 +169,12 @@ class Backward:
             return self._carry_pointwise(node, results[0], carry)
         return self._carry_affine(node, results, carry)
 
-    def _rule(self, node: Node) -> IntervalRule:
+    def _find_rule(self, node: Node) -> IntervalRule:
         return interval_rule(self.pair.net, node, "linear_relaxation")
 
     def _carry_affine(self, node: Node, results: dict[int, Coefficients], carry: Callable[..., None]) -> Any:
         net, pair, wide = self.pair.net, self.pair, self._wide[1]
-        if self._rule(node) is IntervalRule.MOVING and any(name in pair.inexact for name in node.references):
+        if self._find_rule(node) is IntervalRule.MOVING and any(name in pair.inexact for name in node.references):
             return self._bound_constant(node, results[0])  # what it moves there is an interval, not a number
         changes, wide_changes = pair.changes(node), wide.changes(node)
         # Results that nobody read have None, which `transposed` takes for coefficients of zero.
@@ -188,14 +188,14 @@ class Backward:
         # Several results are only made by moving entries, which neither rounds nor adds anything.
         if isinstance(self.values[node.name], list):
             return total
-        total = total + self._slack(node, results[0])
+        total = total + self._bound_slack(node, results[0])
         if adds(node):
             # On zeros an affine operation gives what it adds: b, and for the changes b' − b.
             nothing = {n: torch.zeros_like(self.values[n].mine.low) for n in node.references if n in net.carries_data}
             for rows, weights in ((results[0].a, pair.mine), (results[0].c, changes)):
                 if weights is not None:
-                    added = applied(net, node, nothing.__getitem__, weights.values)
-                    total = total + self._dot(node.name, rows, added)
+                    added = apply_linear(net, node, nothing.__getitem__, weights.values)
+                    total = total + self._sum_products(node.name, rows, added)
         return total
 
     def _carry_back(
@@ -209,24 +209,29 @@ class Backward:
         if not rows_met:
             return 0.0
         net, part = self.pair.net, "a" if of == "mine" else "c"
-        shapes = {name: self._shape(name) for name in node.references if name in net.carries_data}
-        for name, moved in transposed(net, node, weights.values, shapes, rows).items():
+        shapes = {name: self._find_shape(name) for name in node.references if name in net.carries_data}
+        for name, moved in apply_transpose(net, node, weights.values, shapes, rows).items():
             carry(name, **{part: moved})
         # Nothing is lost where entries are only moved, or where no product comes near underflow.
-        if self._rule(node) is IntervalRule.MOVING or least(rows_met[0]) * least_factor(net, node, weights) >= SAFE:
+        if (
+            self._find_rule(node) is IntervalRule.MOVING
+            or least(rows_met[0]) * find_least_factor(net, node, weights) >= SAFE
+        ):
             return 0.0
         # The transpose on indicators counts the products of two factors that are not zero; where it counts none,
         # nothing was lost, and equal networks keep a bound of exactly zero.
-        met = transposed(net, node, indicators(net, node, weights), shapes, [(rows_met[0] != 0).double()])
-        lost = lost_by_underflow(net, node, weights, self._widest)
+        met = apply_transpose(net, node, make_indicators(net, node, weights), shapes, [(rows_met[0] != 0).double()])
+        lost = bound_underflow_loss(net, node, weights, self._widest)
         total: Any = 0.0
         for name, count in met.items():
             # A coefficient that lost δ changes the bound by at most δ times the largest |z| or |d| that it multiplies.
             size = getattr(self.values[name], of).size
-            total = total + self._dot(name, (count != 0).double(), times_up(torch.full_like(size, lost), size))
+            total = total + self._sum_products(
+                name, (count != 0).double(), multiply_up(torch.full_like(size, lost), size)
+            )
         return total
 
-    def _slack(self, node: Node, results: Coefficients) -> Any:
+    def _bound_slack(self, node: Node, results: Coefficients) -> Any:
         """Return what products with the node's transpose may have rounded, relative to the node on magnitudes."""
         value: Joint = self.values[node.name]
         # Nodes that are not affine in the joint pass have no sizes of their own; they only move entries, so the
@@ -243,23 +248,23 @@ class Backward:
         # Exactly nothing for rows or sizes of zero: networks that are equal must give zero.
         if rows is None or not (bool(rows.any()) and bool(size.any())):
             return 0.0
-        return self._rounding * self._dot(name, rows.abs(), size) + FAINT * (size.numel() + 1)
+        return self._rounding * self._sum_products(name, rows.abs(), size) + FAINT * (size.numel() + 1)
 
     def _carry_selection(self, node: Node, result: Node, rows: Coefficients, carry: Callable[..., None]) -> Any:
         """Carry coefficients to a neuron that always wins; elsewhere return the largest value on the intervals."""
         if node.name not in self._winners:
-            self._winners[node.name] = winners(self.pair.net, node, self.values)
+            self._winners[node.name] = find_winners(self.pair.net, node, self.values)
         known = self._winners[node.name]
         if known is None:
             return self._bound_constant(result, rows)
-        shapes = {name: self._shape(name) for name in node.references}
+        shapes = {name: self._find_shape(name) for name in node.references}
         rest = Coefficients()
         # z of the result is z of a winner known in the first network; d is the winner's only if it wins in both.
         for part, decided in (("a", known.mine), ("c", known.both)):
             each = getattr(rows, part)
             if each is not None:
                 rest.add(**{part: each.masked_fill(decided, 0.0)})
-                for name, kept in handed_on(node, self.values, shapes, each.masked_fill(~decided, 0.0)).items():
+                for name, kept in hand_on(node, self.values, shapes, each.masked_fill(~decided, 0.0)).items():
                     carry(name, **{part: kept})
         return self._bound_constant(result, rest)
 
@@ -272,8 +277,8 @@ class Backward:
             # where not.
             total = (
                 total
-                + self._dot(node.name, _positive_part(rows), x.high)
-                + self._dot(node.name, _negative_part(rows), x.low)
+                + self._sum_products(node.name, _take_positive_part(rows), x.high)
+                + self._sum_products(node.name, _take_negative_part(rows), x.low)
             )
             total = total + self._bound_rounding(node.name, rows, x.size)
         return total
@@ -282,14 +287,14 @@ class Backward:
         read = node.arguments["self"].name
         x: Joint = self.values[read]
         if node.name not in self._lines:
-            self._lines[node.name] = lines(function_of(node), x, self.values[node.name])
+            self._lines[node.name] = lines(find_function(node), x, self.values[node.name])
         bounds = self._lines[node.name]
         # For an upper bound, a positive coefficient needs a line above the function and a negative one a line below.
         terms: list[tuple[Tensor | None, Line]] = [
-            (_positive_part(results.a), bounds.above),
-            (_negative_part(results.a), bounds.below),
-            (_positive_part(results.c), bounds.apart_above),
-            (_negative_part(results.c), bounds.apart_below),
+            (_take_positive_part(results.a), bounds.above),
+            (_take_negative_part(results.a), bounds.below),
+            (_take_positive_part(results.c), bounds.apart_above),
+            (_take_negative_part(results.c), bounds.apart_below),
         ]
         total: Any = 0.0
         for rows, line in terms:
@@ -298,30 +303,30 @@ class Backward:
             # Lines for f(z') − f(z) may have a slope in z, so a coefficient of d can become one of z here, never the
             # reverse.
             carry(read, a=rows * line.z_slope, c=rows * line.d_slope)
-            by_z, by_d = times_up(line.z_slope.abs(), x.mine.size), times_up(line.d_slope.abs(), x.apart.size)
-            total = total + self._dot(node.name, rows, line.offset)
+            by_z, by_d = multiply_up(line.z_slope.abs(), x.mine.size), multiply_up(line.d_slope.abs(), x.apart.size)
+            total = total + self._sum_products(node.name, rows, line.offset)
             total = total + self._bound_rounding(node.name, rows, by_z + by_d + line.offset.abs())
-            total = total + self._underflow(node.name, rows, line.z_slope, x.mine.size)
-            total = total + self._underflow(node.name, rows, line.d_slope, x.apart.size)
+            total = total + self._bound_underflow(node.name, rows, line.z_slope, x.mine.size)
+            total = total + self._bound_underflow(node.name, rows, line.d_slope, x.apart.size)
         return total
 
-    def _underflow(self, name: str, rows: Tensor, slope: Tensor, size: Tensor) -> Any:
+    def _bound_underflow(self, name: str, rows: Tensor, slope: Tensor, size: Tensor) -> Any:
         """Return what underflowing products of rows and slopes may have lost, times the numbers that they multiply."""
         if least(rows) * least(slope) >= SAFE:
             return 0.0
         # A product that underflows loses at most half of SMALLEST; multiplied upward, since this product may underflow
         # too.
-        lost = times_up(torch.full_like(size, SMALLEST), size)
-        return self._dot(name, ((rows != 0) & (slope != 0)).double(), lost)
+        lost = multiply_up(torch.full_like(size, SMALLEST), size)
+        return self._sum_products(name, ((rows != 0) & (slope != 0)).double(), lost)
 
     def _bound_input(self, name: str, a: Tensor | None) -> Any:
         """Return the largest value of a·x on the box; differences are zero there."""
         box: Interval = self.values[name].mine
         # max over |x − m| ≤ r of a·x is a·m + |a|·r; what the rounded m and r lose is added below.
-        linear = self._dot(name, a, box.centre) + self._dot(name, _magnitudes(a), box.radius)
+        linear = self._sum_products(name, a, box.centre) + self._sum_products(name, _take_magnitudes(a), box.radius)
         return linear + self._bound_rounding(name, a, box.size)
 
-    def _dot(self, name: str, rows: Tensor | None, values: Tensor) -> Any:
+    def _sum_products(self, name: str, rows: Tensor | None, values: Tensor) -> Any:
         """Sum products row by row; a number with the coefficient zero does not count, even if it is infinite."""
         if rows is None:
             return 0.0
@@ -333,7 +338,7 @@ class Backward:
             return product.sum().view(1)
         return product.movedim(self.axes[name], 0).flatten(1).sum(1)
 
-    def _shape(self, name: str) -> torch.Size:
+    def _find_shape(self, name: str) -> torch.Size:
         shape = list(self.values[name].mine.low.shape)
         if self.axes is not None:
             shape[self.axes[name]] = self._wide[0]
@@ -348,7 +353,7 @@ class _Swapped(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         value = self._values[name]
-        return [each and each.swapped() for each in value] if isinstance(value, list) else value.swapped()
+        return [each and each.swap() for each in value] if isinstance(value, list) else value.swap()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
@@ -357,19 +362,19 @@ class _Swapped(Mapping[str, Any]):
         return len(self._values)
 
 
-def _positive_part(rows: Tensor | None) -> Tensor | None:
+def _take_positive_part(rows: Tensor | None) -> Tensor | None:
     return None if rows is None else rows.clamp(min=0)
 
 
-def _negative_part(rows: Tensor | None) -> Tensor | None:
+def _take_negative_part(rows: Tensor | None) -> Tensor | None:
     return None if rows is None else rows.clamp(max=0)
 
 
-def _magnitudes(rows: Tensor | None) -> Tensor | None:
+def _take_magnitudes(rows: Tensor | None) -> Tensor | None:
     return None if rows is None else rows.abs()
 
 
-def batch_axes(pair: Pair, boxes: Mapping[str, Interval]) -> dict[str, int] | None:
+def find_batch_axes(pair: Pair, boxes: Mapping[str, Interval]) -> dict[str, int] | None:
     """Find for each tensor of data the axis along which samples lie; None where one has no such axis.
 
     It is the axis of size one that has size two in a batch of two.
@@ -392,5 +397,5 @@ def batch_axes(pair: Pair, boxes: Mapping[str, Interval]) -> dict[str, int] | No
 def _evaluate(pair: Pair, values: dict[str, Any]) -> dict[str, Any]:
     """Evaluate every node of the first network."""
     for node in pair.net.data_nodes:
-        values[node.name] = applied(pair.net, node, values.__getitem__, pair.mine.values)
+        values[node.name] = apply_linear(pair.net, node, values.__getitem__, pair.mine.values)
     return values

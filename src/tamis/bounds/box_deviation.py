@@ -68,24 +68,24 @@ def box_deviation(
     Reference: paulsen2020reludiff, zhang2018crown, gonon2024thesis.
     """
     check_pair(net, other)
-    boxes = _boxes(net, x, radius, within)
+    boxes = _make_boxes(net, x, radius, within)
     if net.batched and not len(boxes[net.inputs[0]].low):
         return []
     # The separate intervals are no candidate for the bound (SOURCES does not name them), but the measure of what is
     # informative.
     found: dict[str, list[Size]] = {
-        "joint interval": _largest(net, joint_interval(net, other, boxes)),
-        "separate intervals": _largest(net, _subtract_intervals(net, other, boxes)),
+        "joint interval": _find_largest(net, joint_interval(net, other, boxes)),
+        "separate intervals": _find_largest(net, _subtract_intervals(net, other, boxes)),
     }
     notes: list[str] = []
-    carried = _outputs(net) * _neurons(net)
+    carried = _count_outputs(net) * _count_neurons(net)
     if carried <= CARRIED:
         # Each output needs rows of coefficients over all neurons, which soon costs more than all the rest.
-        found["linear relaxation"] = _largest(net, linear_relaxation(net, other, boxes))
+        found["linear relaxation"] = _find_largest(net, linear_relaxation(net, other, boxes))
     else:
         notes.append(f"linear relaxation left out: outputs × neurons is {carried:.2g}, more than {CARRIED:.2g}")
     try:
-        found["path metric"] = _path_metric(net, other, boxes)
+        found["path metric"] = _bound_by_path_metric(net, other, boxes)
     # The path-metric needs operations that are 1-Lipschitz with f(0) = 0, boxes do not: sigmoid has intervals, but no
     # paths.
     except (UnsupportedOp, InvalidParameters) as reason:  # or a computed weight has left float64's range
@@ -127,7 +127,9 @@ def _choose_smallest(found: dict[str, Size], notes: Sequence[str]) -> Bound:
     )
 
 
-def _boxes(net: Network, x: Inputs, radius: float | Inputs, within: tuple[float, float] | None) -> dict[str, Interval]:
+def _make_boxes(
+    net: Network, x: Inputs, radius: float | Inputs, within: tuple[float, float] | None
+) -> dict[str, Interval]:
     """Return the box around each input, by the input's name."""
     inputs = x if isinstance(x, tuple) else (x,)
     net.check_inputs(inputs)
@@ -136,10 +138,10 @@ def _boxes(net: Network, x: Inputs, radius: float | Inputs, within: tuple[float,
         raise InvalidInput(f"the network takes {len(inputs)} inputs, got {len(radii)} radii")
     if within is not None and not within[0] <= within[1]:
         raise InvalidInput(f"within must be (low, high) with low ≤ high, got {within}")
-    return {n: _box(n, v, r, within) for n, v, r in zip(net.inputs, inputs, radii, strict=True)}
+    return {n: _make_box(n, v, r, within) for n, v, r in zip(net.inputs, inputs, radii, strict=True)}
 
 
-def _box(name: str, x: Tensor, radius: float | Tensor, within: tuple[float, float] | None) -> Interval:
+def _make_box(name: str, x: Tensor, radius: float | Tensor, within: tuple[float, float] | None) -> Interval:
     if not x.is_floating_point():
         raise InvalidInput(f"a box needs an input of floating-point numbers, '{name}' has {x.dtype}")
     x = x.detach().double()
@@ -157,7 +159,7 @@ def _box(name: str, x: Tensor, radius: float | Tensor, within: tuple[float, floa
     wrong = int((~(torch.isfinite(x) & (radii >= 0) & torch.isfinite(radii))).sum())
     if wrong:
         raise InvalidInput(f"'{name}' has {wrong} entries where x is not finite or the radius not a number ≥ 0")
-    wide = Interval(x - radii, x + radii).outward()  # so that the rounded ends still hold the box
+    wide = Interval(x - radii, x + radii).widen()  # so that the rounded ends still hold the box
     # A radius of zero keeps x exactly: the box of one point must not grow.
     box = Interval(torch.where(radii > 0, wide.low, x), torch.where(radii > 0, wide.high, x))
     if within is None:
@@ -175,13 +177,13 @@ def _subtract_intervals(net: Network, other: Network, boxes: dict[str, Interval]
     return [theirs - mine for mine, theirs in zip(interval(net, boxes), interval(other, boxes), strict=True)]
 
 
-def _largest(net: Network, outputs: list[Interval]) -> list[Size]:
+def _find_largest(net: Network, outputs: list[Interval]) -> list[Size]:
     """Return for each input the largest magnitude over all outputs."""
     each = [output.size.flatten(1).amax(1) if net.batched else output.size.amax().view(1) for output in outputs]
     return [Size.of(value) for value in torch.stack(each).amax(0).tolist()]
 
 
-def _path_metric(net: Network, other: Network, boxes: dict[str, Interval]) -> list[Size]:
+def _bound_by_path_metric(net: Network, other: Network, boxes: dict[str, Interval]) -> list[Size]:
     """Bound the deviation by the path-metric on the largest |x'| of the box, with which it grows (ERRATA 19)."""
     sizes = tuple(boxes[name].size for name in net.inputs)
     # Of an input that float64 does not hold nothing can be said; the largest number stands in for it on the way.
@@ -193,9 +195,9 @@ def _path_metric(net: Network, other: Network, boxes: dict[str, Interval]) -> li
     return [Size.from_log(log + ROUNDING if held else math.inf) for log, held in said]
 
 
-def _outputs(net: Network) -> int:
+def _count_outputs(net: Network) -> int:
     return sum(math.prod(net.shape_of(name)) for name in net.output_names)
 
 
-def _neurons(net: Network) -> int:
+def _count_neurons(net: Network) -> int:
     return sum(math.prod(node.shape) for node in net.data_nodes if node.shape is not None)

@@ -8,10 +8,10 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from tamis.bounds.directed_rounding import rounding_of, times, times_up
+from tamis.bounds.directed_rounding import multiply, multiply_up, rounding_of
 from tamis.bounds.interval import Interval
 from tamis.bounds.interval_pointwise import Pointwise
-from tamis.bounds.joint_interval import Joint, hull_slopes
+from tamis.bounds.joint_interval import Joint, find_hull_slopes
 
 
 @dataclass(frozen=True)
@@ -53,82 +53,87 @@ def lines(function: Pointwise, x: Joint, result: Joint) -> Lines:
     Of several lines that hold, each neuron takes the one that is tightest at the centre of its intervals, which is the
     one that is tightest on average.
     """
-    above, below = _line_above(function, x.mine, result.mine), -_line_above(function, x.mine, result.mine, -1.0)
-    other_above = _line_above(function, x.other, result.other)
-    other_below = -_line_above(function, x.other, result.other, -1.0)
+    above, below = (
+        _find_line_above(function, x.mine, result.mine),
+        -_find_line_above(function, x.mine, result.mine, -1.0),
+    )
+    other_above = _find_line_above(function, x.other, result.other)
+    other_below = -_find_line_above(function, x.other, result.other, -1.0)
     # None of the three is always the best: the chord sees how steep f is where z and z' lie and is exact for one slope;
     # the constant is the joint interval, which maxima and saturation make narrow; and lines of both networks apart win
     # where they are far from each other, so that d says little.
     apart_above = [
-        _chord_of_slopes(function, x),
-        _constant(result.apart.high),
+        _draw_chord_of_slopes(function, x),
+        _draw_constant(result.apart.high),
         _subtract(other_above, below),
     ]
     apart_below = [  # above f(z) − f(z')
-        _chord_of_slopes(function, x, -1.0),
-        _constant(-result.apart.low),
+        _draw_chord_of_slopes(function, x, -1.0),
+        _draw_constant(-result.apart.low),
         _subtract(-other_below, -above),
     ]
     return Lines(above, below, _choose_lowest(apart_above, x), -_choose_lowest(apart_below, x))
 
 
-def _line_above(function: Pointwise, x: Interval, result: Interval, sign: float = 1.0) -> Line:
+def _find_line_above(function: Pointwise, x: Interval, result: Interval, sign: float = 1.0) -> Line:
     """Return a line above sign · f on an interval."""
     slopes = [sign * slope for slope in function.slopes(x.low, x.high)]
     smallest, largest = torch.minimum(*slopes), torch.maximum(*slopes)
     # Where `run` rounds, f may be a little higher at an end.
     ends = [value + function.rounding(value) for value in (sign * function.run(x.low), sign * function.run(x.high))]
-    top = _constant(result.high if sign > 0 else -result.low)
+    top = _draw_constant(result.high if sign > 0 else -result.low)
     # −f is convex where f is concave. On a single point the chord would divide by zero.
     convex = function.curvature(x.low, x.high)[0 if sign > 0 else 1] & (x.high > x.low)
     candidates = [
         # f minus its smallest slope rises, and f minus its largest falls: each is largest at one end.
-        _line_through(smallest, x.high, ends[1]),
-        _line_through(largest, x.low, ends[0]),
+        _draw_line_through(smallest, x.high, ends[1]),
+        _draw_line_through(largest, x.low, ends[0]),
         top,
-        _chord(x, (ends[0], ends[1])).where(convex, top),
+        _draw_chord(x, (ends[0], ends[1])).where(convex, top),
     ]
     nothing = torch.zeros_like(x.low)
     return _choose_lowest(candidates, Joint(x, x, Interval(nothing, nothing)))
 
 
-def _line_through(slope: Tensor, place: Tensor, value: Tensor) -> Line:
+def _draw_line_through(slope: Tensor, place: Tensor, value: Tensor) -> Line:
     """Return the line through a point, raised by what its offset may have lost; silent at an infinite place."""
-    product = times(slope, place)
+    product = multiply(slope, place)
     # Where both terms are exactly zero nothing is lost, and zero must stay zero: equal networks differ by nothing.
     positive = (value != 0) | ((slope != 0) & (place != 0))
     offset = value - product + rounding_of(value.abs() + product.abs(), positive)
-    # `times` made 0 · ∞ zero, so a flat line through an infinite place is one that its value alone decides.
+    # `multiply` made 0 · ∞ zero, so a flat line through an infinite place is one that its value alone decides.
     known = offset.isfinite() & (place.isfinite() | (slope == 0))
     nothing = torch.zeros_like(slope)
     return Line(torch.where(known, slope, 0.0), nothing, torch.where(known, offset, torch.inf))
 
 
-def _constant(value: Tensor) -> Line:
+def _draw_constant(value: Tensor) -> Line:
     return Line(torch.zeros_like(value), torch.zeros_like(value), value)
 
 
-def _chord(x: Interval, ends: tuple[Tensor, Tensor]) -> Line:
+def _draw_chord(x: Interval, ends: tuple[Tensor, Tensor]) -> Line:
     """Return the line through both ends, which is above a convex function."""
     slope = (ends[1] - ends[0]) / (x.high - x.low).clamp(min=torch.finfo(torch.float64).tiny)
     slope = torch.where(slope.isfinite(), slope, 0.0)  # any slope will do, if the line is above both ends
-    first, second = (_line_through(slope, place, value) for place, value in zip((x.low, x.high), ends, strict=True))
+    first, second = (
+        _draw_line_through(slope, place, value) for place, value in zip((x.low, x.high), ends, strict=True)
+    )
     # Rounding the slope takes the line through one end off the other: the higher of both is above either end.
     known = first.offset.isfinite() & second.offset.isfinite()
     return Line(torch.where(known, slope, 0.0), first.d_slope, torch.maximum(first.offset, second.offset))
 
 
-def _chord_of_slopes(function: Pointwise, x: Joint, sign: float = 1.0) -> Line:
+def _draw_chord_of_slopes(function: Pointwise, x: Joint, sign: float = 1.0) -> Line:
     """Return a line in d above sign · (f(z') − f(z)): the chord of max(m d, M d) with the extreme slopes m and M."""
-    first, second = (sign * slope for slope in hull_slopes(function, x))
+    first, second = (sign * slope for slope in find_hull_slopes(function, x))
     d, nothing = x.apart, torch.zeros_like(first)
     # f(z') − f(z) = s d with a slope s between m and M, so it is at most max(m d, M d), which is convex in d: a chord
     # between the ends of d's interval lies above it.
-    low, high = (torch.maximum(times_up(first, end), times_up(second, end)) for end in (d.low, d.high))
-    chord = _chord(d, (low, high))
-    # `_chord` knows one variable, whose slope it calls that of z; here this variable is d. Where d is a single point,
-    # the slope of the chord is 0 / tiny = 0, and it is this constant.
-    chord = Line(nothing, chord.z_slope, chord.offset).where(d.high > d.low, _constant(chord.offset))
+    low, high = (torch.maximum(multiply_up(first, end), multiply_up(second, end)) for end in (d.low, d.high))
+    chord = _draw_chord(d, (low, high))
+    # `_draw_chord` knows one variable, whose slope it calls that of z; here this variable is d. Where d is a single
+    # point, the slope of the chord is 0 / tiny = 0, and it is this constant.
+    chord = Line(nothing, chord.z_slope, chord.offset).where(d.high > d.low, _draw_constant(chord.offset))
     # With one slope alone f(z') − f(z) = m d exactly, without an offset that a chord's rounding would bring.
     return Line(nothing, first, nothing).where(first == second, chord)
 

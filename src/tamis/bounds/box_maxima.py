@@ -22,7 +22,7 @@ class Winners:
     both: Tensor
 
 
-def winners(net: Network, node: Node, values: Mapping[str, Any]) -> Winners | None:
+def find_winners(net: Network, node: Node, values: Mapping[str, Any]) -> Winners | None:
     """Find the results that one neuron always wins: its lowest value is no less than the highest of all others.
 
     The answer is None for cases that are left out: another operation, one with something fixed, overlapping windows.
@@ -33,14 +33,14 @@ def winners(net: Network, node: Node, values: Mapping[str, Any]) -> Winners | No
     if describe(node).ranks(Call(node, lambda name: x[name].mine.low, tuple(x))) != [("largest", 1)]:
         return None
     # Gradients tell winners apart only where each neuron feeds one result: the gradient of the sum counts these.
-    counts = _gradient(node, {name: each.mine.low for name, each in x.items()}, summed=True)
+    counts = _compute_gradient(node, {name: each.mine.low for name, each in x.items()}, summed=True)
     if any(bool((count > 1).any()) for count in counts.values()):
         return None
     decided, won = [], []
     # Only the neuron that is largest at the low ends can reach the highest of all others with its lowest value.
     for part in ("mine", "other"):
         low, high = ({name: getattr(getattr(each, part), end) for name, each in x.items()} for end in ("low", "high"))
-        winner = {name: each == 1 for name, each in _gradient(node, low).items()}
+        winner = {name: each == 1 for name, each in _compute_gradient(node, low).items()}
         # Without its winner, the highest that a result can be is that of the others.
         others = {name: each.masked_fill(winner[name], -torch.inf) for name, each in high.items()}
         decided.append(_run(node, low) >= _run(node, others))
@@ -50,11 +50,9 @@ def winners(net: Network, node: Node, values: Mapping[str, Any]) -> Winners | No
     return Winners(decided[0], decided[0] & decided[1] & (_run(node, shared, summed=True) == 1))
 
 
-def handed_on(
-    node: Node, values: Mapping[str, Any], shapes: Mapping[str, torch.Size], rows: Tensor
-) -> dict[str, Tensor]:
+def hand_on(node: Node, values: Mapping[str, Any], shapes: Mapping[str, torch.Size], rows: Tensor) -> dict[str, Tensor]:
     """Turn coefficients of a maximum's results into those of its winners at the low ends of the first network."""
-    return _gradient(node, {name: values[name].mine.low.expand(shapes[name]) for name in node.references}, rows)
+    return _compute_gradient(node, {name: values[name].mine.low.expand(shapes[name]) for name in node.references}, rows)
 
 
 def _run(node: Node, data: Mapping[str, Tensor], summed: bool = False) -> Tensor:
@@ -66,7 +64,7 @@ def _run(node: Node, data: Mapping[str, Tensor], summed: bool = False) -> Tensor
     return first
 
 
-def _gradient(
+def _compute_gradient(
     node: Node, data: Mapping[str, Tensor], rows: Tensor | None = None, summed: bool = False
 ) -> dict[str, Tensor]:
     # The gradient of a maximum is 1 at its winner and 0 elsewhere: autograd knows every layout of windows and axes,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tamis.bounds.binomial import largest_rate, plain_counts, plain_probability
+from tamis.bounds.binomial import check_counts, check_probability, largest_rate
 from tamis.bounds.bound import Bound, log_rounded_up
 from tamis.bounds.held_out import HELD_OUT
 
@@ -22,8 +22,8 @@ def clopper_pearson(name: str, count: int, n: int, delta: float) -> Bound:
 
     Reference: clopper1934confidence.
     """
-    n, count = plain_counts(n, **{name: count})
-    delta = plain_probability("delta", delta)
+    n, count = check_counts(n, **{name: count})
+    delta = check_probability("delta", delta)
     # One-sided, so that all of δ is spent on the side that is asked for.
     value = largest_rate(count, n, math.log(delta))
     return Bound(

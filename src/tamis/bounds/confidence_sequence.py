@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tamis.bounds.binomial import EPSILON, plain_counts, plain_probability
+from tamis.bounds.binomial import EPSILON, check_counts, check_probability
 from tamis.bounds.bound import Bound, log_rounded_up
 from tamis.bounds.held_out import HELD_OUT
 
@@ -64,8 +64,8 @@ def rate_at_any_time(name: str, count: int, n: int, delta: float) -> Bound:
 
     Reference: waudbysmith2024betting.
     """
-    n, count = plain_counts(n, **{name: count})
-    delta = plain_probability("delta", delta)
+    n, count = check_counts(n, **{name: count})
+    delta = check_probability("delta", delta)
     value = _find_least_proved(lambda p: _log_capital_at_rate(count, n, p), count / n, delta) if count < n else 1.0
     return _bound(value, {name: count, "n": n, "delta": delta, "observed": count / n})
 
@@ -89,8 +89,8 @@ def difference_at_any_time(worse: int, better: int, n: int, delta: float) -> Bou
 
     Reference: waudbysmith2024betting.
     """
-    n, worse, better = plain_counts(n, worse=worse, better=better)
-    delta = plain_probability("delta", delta)
+    n, worse, better = check_counts(n, worse=worse, better=better)
+    delta = check_probability("delta", delta)
     observed = (worse - better) / n
     value = _find_least_proved(lambda theta: _log_capital_at_difference(worse, better, n, theta), observed, delta)
     return _bound(value, {"worse": worse, "better": better, "n": n, "delta": delta, "observed": observed})
@@ -104,10 +104,10 @@ def rank_at_any_time(n: int, coverage: float, delta: float) -> int:
 
     Reference: waudbysmith2024betting.
     """
-    (n,) = plain_counts(n)
-    enough = _log_needed(plain_probability("delta", delta))
+    (n,) = check_counts(n)
+    enough = _log_needed(check_probability("delta", delta))
     # Where the subtraction rounds, it must not round up: the rate is at least 1 − coverage.
-    above = math.nextafter(1 - plain_probability("coverage", coverage), 0)
+    above = math.nextafter(1 - check_probability("coverage", coverage), 0)
     proved, unproved = -1, n  # the capital falls with the number of events
     while unproved - proved > 1:
         middle = (proved + unproved) // 2

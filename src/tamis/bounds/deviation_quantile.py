@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tamis.bounds.binomial import log_upper_tail, plain_counts, plain_probability
+from tamis.bounds.binomial import check_counts, check_probability, log_upper_tail
 from tamis.bounds.bound import Bound, log_rounded_up
 from tamis.bounds.confidence_sequence import SOURCE as BY_BETTING
 from tamis.bounds.confidence_sequence import STREAM, rank_at_any_time
@@ -73,11 +73,11 @@ def deviation_rank(n: int, coverage: float, delta: float, sequential: bool = Fal
     """Return which of n sorted distances bounds `coverage` of all, with confidence 1 − δ; n + 1 if none does."""
     if sequential:
         return rank_at_any_time(n, coverage, delta)
-    (n,) = plain_counts(n)
-    return _rank(n, plain_probability("coverage", coverage), math.log(plain_probability("delta", delta)))
+    (n,) = check_counts(n)
+    return _find_rank(n, check_probability("coverage", coverage), math.log(check_probability("delta", delta)))
 
 
-def _rank(n: int, coverage: float, log_delta: float) -> int:
+def _find_rank(n: int, coverage: float, log_delta: float) -> int:
     """Return the smallest k with P[Bin(n, coverage) ≥ k] proved to be at most δ; n + 1 if there is none up to n."""
 
     def enough(k: int) -> bool:
@@ -102,15 +102,15 @@ def _check_distances(distances: Tensor | np.ndarray) -> np.ndarray:
     """Return the distances in float64, rounded up, after refusing what are not distances."""
     if isinstance(distances, Tensor) and not distances.is_complex() and distances.dtype != torch.bool:
         kept = distances.detach().cpu()
-        values = _float64_above(kept.double().numpy() if kept.is_floating_point() else kept.numpy())
+        values = _round_up_to_float64(kept.double().numpy() if kept.is_floating_point() else kept.numpy())
     elif isinstance(distances, np.ndarray) and distances.dtype.kind in "fiu":
-        values = _float64_above(distances)
+        values = _round_up_to_float64(distances)
     else:
         kind = getattr(distances, "dtype", type(distances).__name__)
         raise InvalidInput(f"distances must be a tensor or a numpy array of real numbers, got {kind}")
     if values.ndim != 1:
         raise InvalidInput(f"distances must be one number for each input, got the shape {tuple(values.shape)}")
-    plain_counts(len(values))
+    check_counts(len(values))
     # Written with a negation, so that NaN, for which every comparison is false, is refused as well.
     refused = np.flatnonzero(~(values >= 0))
     if len(refused):
@@ -122,7 +122,7 @@ def _check_distances(distances: Tensor | np.ndarray) -> np.ndarray:
     return values
 
 
-def _float64_above(values: np.ndarray) -> np.ndarray:
+def _round_up_to_float64(values: np.ndarray) -> np.ndarray:
     """Convert to float64; what it does not hold, such as integers beyond 2⁵³, becomes the next number above."""
     nearest = values.astype(np.float64)
     if values.dtype.kind == "f" and values.dtype.itemsize <= 8:

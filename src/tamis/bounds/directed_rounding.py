@@ -29,12 +29,12 @@ def down(value: Tensor) -> Tensor:
     return -up(-value)
 
 
-def times(first: Tensor, second: Tensor) -> Tensor:
+def multiply(first: Tensor, second: Tensor) -> Tensor:
     """Multiply real numbers that may be unbounded: zero times anything is zero, an infinite end too."""
     return torch.where((first == 0) | (second == 0), 0.0, first * second)
 
 
-def times_up(first: Tensor, second: Tensor) -> Tensor:
+def multiply_up(first: Tensor, second: Tensor) -> Tensor:
     """Return a number above the product of two, zero where one of them is."""
     product = first * second
     # A product that underflowed to zero becomes 2^−1074 here; only a factor of zero makes the result zero.
@@ -42,9 +42,9 @@ def times_up(first: Tensor, second: Tensor) -> Tensor:
     return torch.where((first == 0) | (second == 0), 0.0, above)
 
 
-def times_down(first: Tensor, second: Tensor) -> Tensor:
+def multiply_down(first: Tensor, second: Tensor) -> Tensor:
     """Return a number below the product of two, zero where one of them is."""
-    return -times_up(-first, second)
+    return -multiply_up(-first, second)
 
 
 def rounding_of(size: Tensor, positive: Tensor | bool = True) -> Tensor:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from tamis.bounds.directed_rounding import down, up
-from tamis.bounds.interval_affine import applied, around, interval_rule, magnified, rounding, size_of
-from tamis.bounds.interval_pointwise import function_of
+from tamis.bounds.interval_affine import apply_linear, apply_magnitudes, interval_rule, rounding, size_of, widen_around
+from tamis.bounds.interval_pointwise import find_function
 from tamis.bounds.weight_intervals import WeightIntervals
 from tamis.errors import InvalidInput
 from tamis.graph import Network, Node, fold_batch_norm
@@ -56,12 +56,12 @@ class Interval:
         return Interval(torch.maximum(self.low, other.low), torch.minimum(self.high, other.high))
 
     def __add__(self, other: Interval) -> Interval:
-        return Interval(self.low + other.low, self.high + other.high).outward()
+        return Interval(self.low + other.low, self.high + other.high).widen()
 
     def __sub__(self, other: Interval) -> Interval:
         return self + -other
 
-    def outward(self) -> Interval:
+    def widen(self) -> Interval:
         """Widen the interval by what one sum rounds: nothing where an end is zero."""
         return Interval(down(self.low), up(self.high))
 
@@ -99,7 +99,7 @@ def interval(net: Network, boxes: Mapping[str, Interval] | Interval) -> list[Int
     net.check_finite()
     # This also writes out a batch-norm that no layer precedes, so that no step below meets one.
     folded = fold_batch_norm(net)
-    weights = Weights(folded, _batch(net, boxes))
+    weights = Weights(folded, _count_samples(net, boxes))
     values: dict[str, Any] = dict(boxes)
     finished = dict(zip((node.name for node in folded.nodes), folded.finished_after, strict=True))
     for node in folded.data_nodes:
@@ -141,8 +141,8 @@ def step(net: Network, node: Node, data: Callable[[str], Any], weights: WeightIn
         return affine(net, node, data, weights)[0]
     if rule is IntervalRule.POINTWISE:
         x = data(node.arguments["self"].name)
-        return Interval(*function_of(node).extremes(x.low, x.high))
-    return ends(net, node, data, weights)
+        return Interval(*find_function(node).extremes(x.low, x.high))
+    return run_ends(net, node, data, weights)
 
 
 def affine(
@@ -153,35 +153,35 @@ def affine(
     The second result is |W||x| + |b|, the size that the loss is relative to.
     """
     # The bias belongs to the centre alone: the radius is passed with `one` = 0.
-    centre = applied(net, node, lambda name: data(name).centre, weights.values)
+    centre = apply_linear(net, node, lambda name: data(name).centre, weights.values)
     # |W(x − m)| ≤ |W| r for all |x − m| ≤ r, and equality is reached at a corner: for one affine map the interval is
     # exact.
-    radius = magnified(net, node, lambda name: data(name).radius, weights.values, 0.0)
+    radius = apply_magnitudes(net, node, lambda name: data(name).radius, weights.values, 0.0)
     # Rounding is relative to the terms of the sums, not to their result, in which they may cancel.
     size = size_of(net, node, lambda name: data(name).centre.abs() + data(name).radius, weights, 1.0)
-    return Interval(*around(centre, radius + rounding(net, node, weights.values) * size)), size
+    return Interval(*widen_around(centre, radius + rounding(net, node, weights.values) * size)), size
 
 
-def ends(net: Network, node: Node, data: Callable[[str], Any], weights: WeightIntervals) -> Any:
+def run_ends(net: Network, node: Node, data: Callable[[str], Any], weights: WeightIntervals) -> Any:
     """Run an operation that never decreases in any argument on both ends."""
     if describe(node).picks_result:
         return data(node.args[0].name)[node.args[1]]
     fixed = [name for name in node.references if name not in net.carries_data]
     # Fixed entries, such as what a concatenation appends, may be computed weights with errors: each end takes its own.
     low, high = ({name: weights.end(name, sign) for name in fixed} for sign in (-1, 1))
-    return joined(
-        applied(net, node, lambda name: data(name).low, low),
-        applied(net, node, lambda name: data(name).high, high),
+    return join_ends(
+        apply_linear(net, node, lambda name: data(name).low, low),
+        apply_linear(net, node, lambda name: data(name).high, high),
     )
 
 
-def joined(low: Any, high: Any) -> Any:
+def join_ends(low: Any, high: Any) -> Any:
     """Join ends to intervals; of several results those that are numbers, not indices."""
     if isinstance(low, (list, tuple)):
-        return [joined(a, b) for a, b in zip(low, high, strict=True)]
+        return [join_ends(a, b) for a, b in zip(low, high, strict=True)]
     # Indices of a maximum on low ends are not those on high ends; nobody may read them as an interval.
     return Interval(low, high) if isinstance(low, Tensor) and low.is_floating_point() else None
 
 
-def _batch(net: Network, boxes: Mapping[str, Interval]) -> int:
+def _count_samples(net: Network, boxes: Mapping[str, Interval]) -> int:
     return len(boxes[net.inputs[0]].low) if net.batched else 1

@@ -30,33 +30,35 @@ def interval_rule(net: Network, node: Node, wanted_by: str) -> IntervalRule:
     return rule
 
 
-def applied(net: Network, node: Node, data: Lookup, weights: Values, bias: bool = True) -> Any:
+def apply_linear(net: Network, node: Node, data: Lookup, weights: Values, bias: bool = True) -> Any:
     """Run the operation on signed data; without `bias` its linear part, everything fixed that it adds set to zero."""
     call = _call(net, node, data, weights)
     if bias:
         return call.run()
     return call.run(
-        **{name: _without_fixed(net, node.arguments[name], data, weights) for name in _added_arguments(node)}
+        **{name: _zero_fixed(net, node.arguments[name], data, weights) for name in _name_added_arguments(node)}
     )
 
 
-def magnified(net: Network, node: Node, data: Lookup, weights: Values, one: float) -> Tensor:
+def apply_magnitudes(net: Network, node: Node, data: Lookup, weights: Values, one: float) -> Tensor:
     """Run the operation with magnitudes |θ| on non-negative data, `one` times what it adds included.
 
     Infinite data and weights say that a number is unknown: times zero it is zero, and infinite otherwise.
     """
     sizes = {name: data(name) for name in node.references if name in net.carries_data}
-    fixed = {name: value.abs() if is_weight(value) else value for name, value in _fixed(net, node, weights)}
+    fixed = {name: value.abs() if is_weight(value) else value for name, value in _list_fixed(net, node, weights)}
     if all(bool(each.isfinite().all()) for each in (*sizes.values(), *filter(is_weight, fixed.values()))):
-        return _magnitude(net, node, sizes, fixed, one)
+        return _compute_magnitude(net, node, sizes, fixed, one)
     # Run as it is, 0 · ∞ would give NaN. So finite numbers and infinite ones pass apart, the latter as indicators: a
     # result is infinite where an infinite number meets one that is not zero.
-    result = _magnitude(net, node, _where(sizes, torch.isfinite), _where(fixed, torch.isfinite), one)
+    result = _compute_magnitude(
+        net, node, _zero_unless(sizes, torch.isfinite), _zero_unless(fixed, torch.isfinite), one
+    )
     for unknown in (
         # Unknown data that meets a weight, then an unknown weight that meets data. Only the second can be a bias, hence
         # `one` there alone.
-        _magnitude(net, node, _which(sizes, torch.isinf), _which(fixed, _nonzero), 0.0),
-        _magnitude(net, node, _which(sizes, _nonzero), _which(fixed, torch.isinf), one),
+        _compute_magnitude(net, node, _indicate(sizes, torch.isinf), _indicate(fixed, _is_nonzero), 0.0),
+        _compute_magnitude(net, node, _indicate(sizes, _is_nonzero), _indicate(fixed, torch.isinf), one),
     ):
         result = torch.where(unknown > 0, torch.inf, result)
     return result
@@ -68,52 +70,52 @@ def size_of(net: Network, node: Node, data: Lookup, weights: WeightIntervals, on
     It is the operation on magnitudes plus, in units of LOST_UNIT, the errors of the weights themselves and what
     underflowing products may lose: 2^−1074 for each, where both factors are not zero.
     """
-    size = magnified(net, node, data, weights.values, one)
-    lost = _underflow(net, node, data, weights, one)
-    names = [name for name, _ in _fixed(net, node, weights.values)]
+    size = apply_magnitudes(net, node, data, weights.values, one)
+    lost = _bound_underflow(net, node, data, weights, one)
+    names = [name for name, _ in _list_fixed(net, node, weights.values)]
     if any(name in weights.errors for name in names):
         # |W̃ − W||x| + |b̃ − b|. A node that only adds its fixed tensor must not add the data a second time.
         through = data if multiplies(net, node) else lambda name: torch.zeros_like(data(name))
-        lost = lost + magnified(net, node, through, {name: weights.error(name) for name in names}, one)
+        lost = lost + apply_magnitudes(net, node, through, {name: weights.error(name) for name in names}, one)
     # The caller multiplies all by `rounding` ≥ LOST_UNIT, so that at least `lost` is left of the second term.
     return size + lost / LOST_UNIT
 
 
-def _underflow(net: Network, node: Node, data: Lookup, weights: WeightIntervals, one: float) -> Tensor | float:
+def _bound_underflow(net: Network, node: Node, data: Lookup, weights: WeightIntervals, one: float) -> Tensor | float:
     """Return what products that underflow may lose, 0.0 where none can."""
     sizes = {name: data(name) for name in node.references if name in net.carries_data}
-    if min(map(least, sizes.values())) * least_factor(net, node, weights) >= SAFE:
+    if min(map(least, sizes.values())) * find_least_factor(net, node, weights) >= SAFE:
         return 0.0
-    met = _magnitude(net, node, _which(sizes, _nonzero), indicators(net, node, weights), one)
-    return lost_by_underflow(net, node, weights) * (met > 0).double()
+    met = _compute_magnitude(net, node, _indicate(sizes, _is_nonzero), make_indicators(net, node, weights), one)
+    return bound_underflow_loss(net, node, weights) * (met > 0).double()
 
 
-def least_factor(net: Network, node: Node, weights: WeightIntervals) -> float:
+def find_least_factor(net: Network, node: Node, weights: WeightIntervals) -> float:
     """Return at most the smallest factor, except zero, that a node multiplies by: a weight or a number in the call.
 
     None of them counts as more than 1: a large bias multiplies nothing, and must not hide a small weight.
     """
     # Whether a number in a call multiplies or divides is not known here: the smaller of both is on the safe side.
-    numbers = [min(abs(number), 1 / abs(number), 1.0) for number in _numbers(node)]
-    return math.prod([*numbers, *(min(weights.least(name), 1.0) for name, _ in _fixed(net, node, weights.values))])
+    numbers = [min(abs(number), 1 / abs(number), 1.0) for number in _list_numbers(node)]
+    return math.prod([*numbers, *(min(weights.least(name), 1.0) for name, _ in _list_fixed(net, node, weights.values))])
 
 
-def indicators(net: Network, node: Node, weights: WeightIntervals) -> dict[str, Any]:
+def make_indicators(net: Network, node: Node, weights: WeightIntervals) -> dict[str, Any]:
     """Return ones where a weight is not zero, or may not be."""
     return {
         name: ((value != 0) | (weights.error(name) != 0)).double() if is_weight(value) else value
-        for name, value in _fixed(net, node, weights.values)
+        for name, value in _list_fixed(net, node, weights.values)
     }
 
 
-def lost_by_underflow(net: Network, node: Node, weights: WeightIntervals, terms: int = 0) -> float:
+def bound_underflow_loss(net: Network, node: Node, weights: WeightIntervals, terms: int = 0) -> float:
     """Return at most what one sum's underflowing products lose; numbers in the call may multiply that again."""
     # A factor in the call, such as the alpha of an addition, may come after the products and multiply what they lost.
-    grown = math.prod(max(1.0, abs(number)) for number in _numbers(node))
-    return 2 * SMALLEST * ((terms or _terms(net, node, weights.values)) + 32) * grown
+    grown = math.prod(max(1.0, abs(number)) for number in _list_numbers(node))
+    return 2 * SMALLEST * ((terms or _count_terms(net, node, weights.values)) + 32) * grown
 
 
-def around(centre: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
+def widen_around(centre: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
     """Return the ends of an interval; infinite where centre or radius has left float64's range."""
     # ∞ − ∞ would be NaN: an end that is not known must be infinite on its own side.
     known = centre.isfinite() & radius.isfinite()
@@ -122,7 +124,7 @@ def around(centre: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(known, centre - radius, -torch.inf), torch.where(known, centre + radius, torch.inf)
 
 
-def transposed(
+def apply_transpose(
     net: Network, node: Node, weights: Values, shapes: Mapping[str, torch.Size], cotangents: Any
 ) -> dict[str, Tensor]:
     """Apply the transpose of the linear part to a result's coefficients, which gives those of the data the node reads.
@@ -136,7 +138,7 @@ def transposed(
     # The gradient of an affine operation is its transpose, wherever it is taken: here at zero.
     with torch.enable_grad():
         leaves = {name: example.new_zeros(shapes[name]).requires_grad_() for name in names}
-        results = _as_list(applied(net, node, leaves.__getitem__, weights))
+        results = _as_list(apply_linear(net, node, leaves.__getitem__, weights))
         # There may be fewer cotangents than results: they end at the last result that somebody reads.
         pairs = [(r, c) for r, c in zip(results, _as_list(cotangents), strict=False) if c is not None]
         grads = torch.autograd.grad(
@@ -153,7 +155,7 @@ def multiplies(net: Network, node: Node) -> bool:
 
 def adds(node: Node) -> bool:
     """Return whether something fixed may be added to data in a node."""
-    return any(node.arguments.get(name) is not None for name in _added_arguments(node))
+    return any(node.arguments.get(name) is not None for name in _name_added_arguments(node))
 
 
 def rounding(net: Network, node: Node, weights: Values) -> float:
@@ -162,10 +164,10 @@ def rounding(net: Network, node: Node, weights: Values) -> float:
     A sum of n products in any order is off by at most n·u/(1 − n·u), u = ε/2, of the sum of their magnitudes. The 32
     more are for centres and radii, for what is computed of these magnitudes, and for the last sum.
     """
-    return EPS / 2 * (_terms(net, node, weights) + 32)
+    return EPS / 2 * (_count_terms(net, node, weights) + 32)
 
 
-def _terms(net: Network, node: Node, weights: Values) -> int:
+def _count_terms(net: Network, node: Node, weights: Values) -> int:
     """Return at most how many terms an output of an affine operation has."""
 
     def shaped(name: str) -> Any:
@@ -175,12 +177,12 @@ def _terms(net: Network, node: Node, weights: Values) -> int:
     return describe(node).products(_call(net, node, shaped, weights))
 
 
-def _fixed(net: Network, node: Node, weights: Values) -> list[tuple[str, Any]]:
+def _list_fixed(net: Network, node: Node, weights: Values) -> list[tuple[str, Any]]:
     """Return what a node reads that does not depend on the input."""
     return [(name, weights[name]) for name in node.references if name not in net.carries_data]
 
 
-def _numbers(node: Node) -> list[float]:
+def _list_numbers(node: Node) -> list[float]:
     """Return the numbers in a call that are not zero: factors, divisors, windows."""
 
     def numbers(value: Any) -> Iterator[float]:
@@ -193,24 +195,24 @@ def _numbers(node: Node) -> list[float]:
     return list(numbers(list(node.arguments.values())))
 
 
-def _magnitude(net: Network, node: Node, sizes: Values, fixed: Values, one: float) -> Tensor:
+def _compute_magnitude(net: Network, node: Node, sizes: Values, fixed: Values, one: float) -> Tensor:
     result: Tensor = describe(node).magnitude(_call(net, node, sizes.__getitem__, fixed), 1, one)
     return result
 
 
-def _which(values: Values, condition: Callable[[Tensor], Tensor]) -> dict[str, Any]:
+def _indicate(values: Values, condition: Callable[[Tensor], Tensor]) -> dict[str, Any]:
     """Return ones where numbers meet a condition, zeros elsewhere; sizes and indices stay as they are."""
     return {name: condition(value).double() if is_weight(value) else value for name, value in values.items()}
 
 
-def _where(values: Values, condition: Callable[[Tensor], Tensor]) -> dict[str, Any]:
+def _zero_unless(values: Values, condition: Callable[[Tensor], Tensor]) -> dict[str, Any]:
     """Return the values with zeros where numbers do not meet a condition."""
     return {
         name: torch.where(condition(value), value, 0.0) if is_weight(value) else value for name, value in values.items()
     }
 
 
-def _nonzero(value: Tensor) -> Tensor:
+def _is_nonzero(value: Tensor) -> Tensor:
     return value != 0
 
 
@@ -221,16 +223,16 @@ def _call(net: Network, node: Node, data: Lookup, weights: Values) -> Call:
     return Call(node, lookup, net.carries_data)
 
 
-def _added_arguments(node: Node) -> tuple[str, ...]:
+def _name_added_arguments(node: Node) -> tuple[str, ...]:
     """Return the arguments that are added where they are fixed; what padding fills in is one."""
     op = describe(node)
     return (*op.addends, *op.fillings)
 
 
-def _without_fixed(net: Network, value: Any, data: Lookup, weights: Values) -> Any:
+def _zero_fixed(net: Network, value: Any, data: Lookup, weights: Values) -> Any:
     """Return an argument with zeros in the place of fixed tensors and numbers."""
     if isinstance(value, (list, tuple)):
-        return [_without_fixed(net, item, data, weights) for item in value]
+        return [_zero_fixed(net, item, data, weights) for item in value]
     if isinstance(value, Ref):
         return data(value.name) if value.name in net.carries_data else torch.zeros_like(weights[value.name])
     # Numbers count as well: `x + 3` adds 3, which the linear part does not have.

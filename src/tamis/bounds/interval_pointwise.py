@@ -85,7 +85,7 @@ class PiecewiseLinear(Pointwise):
     def slopes(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         # Every interval meets at least one piece, which replaces these.
         smallest, largest = torch.full_like(low, math.inf), torch.full_like(low, -math.inf)
-        for met, slope in zip(self._pieces_met(low, high), self.pieces, strict=True):
+        for met, slope in zip(self._find_pieces_met(low, high), self.pieces, strict=True):
             smallest = torch.where(met, smallest.clamp(max=slope), smallest)
             largest = torch.where(met, largest.clamp(min=slope), largest)
         return smallest, largest
@@ -93,7 +93,7 @@ class PiecewiseLinear(Pointwise):
     def curvature(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         convex = torch.ones_like(low, dtype=torch.bool)
         concave = convex.clone()
-        met = self._pieces_met(low, high)
+        met = self._find_pieces_met(low, high)
         # Pieces that an interval meets lie side by side, so neighbours decide.
         for (first, a), (second, b) in pairwise(zip(met, self.pieces, strict=True)):
             both = first & second
@@ -101,7 +101,7 @@ class PiecewiseLinear(Pointwise):
             concave &= ~both | torch.tensor(a >= b, device=low.device)
         return convex, concave
 
-    def _pieces_met(self, low: Tensor, high: Tensor) -> list[Tensor]:
+    def _find_pieces_met(self, low: Tensor, high: Tensor) -> list[Tensor]:
         """Return which intervals meet each piece in more than an end point; a single point meets all it lies on."""
         borders = (-math.inf, *self.kinks, math.inf)
         # A point meets no piece in more than an end, and on a kink the slope may be that of either side.
@@ -167,15 +167,15 @@ class Wave(Pointwise):
         return (self.run(centre) - radius).clamp(min=-1), (self.run(centre) + radius).clamp(max=1)
 
 
-def pointwise_of(node: Node) -> Pointwise | None:
+def find_pointwise(node: Node) -> Pointwise | None:
     """Return the function of one neuron that a node is, or None: it is another kind of operation."""
     description = describe(node).function(Call(node, lambda name: None, ()))
-    return None if description is None else _read(description, _runner(node))
+    return None if description is None else _read(description, _make_runner(node))
 
 
-def function_of(node: Node) -> Pointwise:
+def find_function(node: Node) -> Pointwise:
     """Return the function of one neuron that a node is known to be."""
-    function = pointwise_of(node)
+    function = find_pointwise(node)
     if function is None:
         raise UnsupportedOp("a box", "functions of one neuron that are monotone", node.op, node.module)
     return function
@@ -192,7 +192,7 @@ def _read(description: ScalarFunction, run: Callable[[Tensor], Tensor]) -> Point
     return Wave(run)
 
 
-def _runner(node: Node) -> Callable[[Tensor], Tensor]:
+def _make_runner(node: Node) -> Callable[[Tensor], Tensor]:
     def run(x: Tensor) -> Tensor:
         result: Tensor = Call(node, lambda name: x, ()).run()
         return result

@@ -10,10 +10,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tamis.bounds.directed_rounding import rounding_of, times_down, times_up
-from tamis.bounds.interval import Interval, affine, check_boxes, ends, joined
-from tamis.bounds.interval_affine import applied, around, interval_rule, magnified, multiplies, rounding, size_of
-from tamis.bounds.interval_pointwise import PiecewiseLinear, Pointwise, function_of
+from tamis.bounds.directed_rounding import multiply_down, multiply_up, rounding_of
+from tamis.bounds.interval import Interval, affine, check_boxes, join_ends, run_ends
+from tamis.bounds.interval_affine import (
+    apply_linear,
+    apply_magnitudes,
+    interval_rule,
+    multiplies,
+    rounding,
+    size_of,
+    widen_around,
+)
+from tamis.bounds.interval_pointwise import PiecewiseLinear, Pointwise, find_function
 from tamis.bounds.weight_intervals import WeightIntervals
 from tamis.errors import InvalidInput
 from tamis.graph import FixedValues, Network, Node, check_same_graph, fold_batch_norm, is_shape_arithmetic
@@ -29,11 +37,11 @@ class Joint:
     other: Interval
     apart: Interval
 
-    def swapped(self) -> Joint:
+    def swap(self) -> Joint:
         """Return the same with the networks in each other's place."""
         return Joint(self.other, self.mine, -self.apart)
 
-    def settled(self) -> Joint:
+    def intersect(self) -> Joint:
         """Cut each of the three intervals to what the two others allow."""
         # d is cut first, since its interval then cuts the two others. Each of these sums is rounded outward.
         apart = self.apart & (self.other - self.mine)
@@ -52,7 +60,7 @@ class Sizes:
     apart: Tensor
     reverse: Tensor
 
-    def swapped(self) -> Sizes:
+    def swap(self) -> Sizes:
         return Sizes(self.other, self.mine, self.reverse, self.apart)
 
 
@@ -88,7 +96,7 @@ class Pair:
         between: dict[str, Tensor] = {}
         for name, value in mine.values.items():
             # Weights that float64 computes to be equal may differ: only what they are computed from tells.
-            if not isinstance(value, Tensor) or _stored_alike(net, other, name):
+            if not isinstance(value, Tensor) or _are_stored_alike(net, other, name):
                 continue
             if not is_weight(value):
                 raise InvalidInput(f"the two networks must differ in their weights only, the indices '{name}' differ")
@@ -109,7 +117,7 @@ class Pair:
         )
         return Pair(self.net, self.net_other, mine, other, self.between)
 
-    def swapped(self) -> Pair:
+    def swap(self) -> Pair:
         """Return the same with the networks in each other's place."""
         # W − W' is rounded to exactly minus what W' − W is, so the errors stay the same.
         between = WeightIntervals({name: -value for name, value in self.between.values.items()}, self.between.errors)
@@ -136,7 +144,7 @@ def _is_sized(net: Network, name: str) -> bool:
     )
 
 
-def _stored_alike(net: Network, other: Network, name: str) -> bool:
+def _are_stored_alike(net: Network, other: Network, name: str) -> bool:
     """Return whether two networks compute a fixed value from the same stored numbers."""
     stored, theirs = ({**each.params, **each.constants} for each in (net, other))
     return all(torch.equal(stored[each], theirs[each]) for each in stored_sources(net, name))
@@ -211,7 +219,7 @@ def pass_through(
             # Written back, so that other readers of the same neurons have the narrower interval, too.
             if tighten:
                 values[read] = tighten(node, values[read])
-            values[node.name] = _pointwise(node, values[read])
+            values[node.name] = _apply_pointwise(node, values[read])
         else:
             values[node.name] = (_pass_moves if rule is IntervalRule.MOVING else _pass_selection)(
                 pair, node, values.__getitem__
@@ -224,28 +232,28 @@ def pass_through(
 def _pass_affine(pair: Pair, node: Node, data: Data) -> tuple[Joint, Sizes]:
     mine, mine_size = affine(pair.net, node, lambda name: data(name).mine, pair.mine)
     other, other_size = affine(pair.net, node, lambda name: data(name).other, pair.other)
-    apart, apart_size = _difference(pair, node, data)
+    apart, apart_size = _compute_difference(pair, node, data)
     # The two forms of d_out are equal, but their intervals are not: the first uses z and W', the second z' and W.
-    reverse, reverse_size = _difference(pair.swapped(), node, lambda name: data(name).swapped())
+    reverse, reverse_size = _compute_difference(pair.swap(), node, lambda name: data(name).swap())
     sizes = Sizes(mine_size, other_size, apart_size, reverse_size)
-    return Joint(mine, other, apart & -reverse).settled(), sizes
+    return Joint(mine, other, apart & -reverse).intersect(), sizes
 
 
-def _difference(pair: Pair, node: Node, data: Data) -> tuple[Interval, Tensor]:
+def _compute_difference(pair: Pair, node: Node, data: Data) -> tuple[Interval, Tensor]:
     """Compute W' d + (W' − W) z + (b' − b), and its value on magnitudes."""
     # b' − b comes with the changes alone: W' d takes the linear part, without the bias.
     net, other, changes = pair.net, pair.other, pair.changes(node)
-    centre = applied(net, node, lambda name: data(name).apart.centre, other.values, bias=False)
-    radius = magnified(net, node, lambda name: data(name).apart.radius, other.values, 0.0)
+    centre = apply_linear(net, node, lambda name: data(name).apart.centre, other.values, bias=False)
+    radius = apply_magnitudes(net, node, lambda name: data(name).apart.radius, other.values, 0.0)
     size = size_of(net, node, lambda name: _reach(data(name).apart), other, 0.0)
     if changes is not None:
         # A node that only adds its parameters does not pass z on to their difference.
         through = (lambda z: z) if multiplies(net, node) else torch.zeros_like
-        centre = centre + applied(net, node, lambda name: through(data(name).mine.centre), changes.values)
-        radius = radius + magnified(net, node, lambda name: through(data(name).mine.radius), changes.values, 0.0)
+        centre = centre + apply_linear(net, node, lambda name: through(data(name).mine.centre), changes.values)
+        radius = radius + apply_magnitudes(net, node, lambda name: through(data(name).mine.radius), changes.values, 0.0)
         size = size + size_of(net, node, lambda name: through(_reach(data(name).mine)), changes, 1.0)
     # Twice, since W' − W is rounded itself and two sums are added.
-    return Interval(*around(centre, radius + 2 * rounding(net, node, other.values) * size)), size
+    return Interval(*widen_around(centre, radius + 2 * rounding(net, node, other.values) * size)), size
 
 
 def _reach(x: Interval) -> Tensor:
@@ -257,21 +265,21 @@ def _pass_moves(pair: Pair, node: Node, data: Data) -> Any:
     net, changes = pair.net, pair.changes(node)
     if describe(node).picks_result:
         return data(node.args[0].name)[node.args[1]]
-    mine = ends(net, node, lambda name: data(name).mine, pair.mine)
-    other = ends(net, node, lambda name: data(name).other, pair.other)
+    mine = run_ends(net, node, lambda name: data(name).mine, pair.mine)
+    other = run_ends(net, node, lambda name: data(name).other, pair.other)
     if changes is not None:
-        return _join(mine, other, ends(net, node, lambda name: data(name).apart, changes))
+        return _join(mine, other, run_ends(net, node, lambda name: data(name).apart, changes))
     # Fixed entries that both networks share are zero in the difference, as is what padding fills in.
-    low = applied(net, node, lambda name: data(name).apart.low, pair.mine.values, bias=False)
-    high = applied(net, node, lambda name: data(name).apart.high, pair.mine.values, bias=False)
-    return _join(mine, other, joined(low, high))
+    low = apply_linear(net, node, lambda name: data(name).apart.low, pair.mine.values, bias=False)
+    high = apply_linear(net, node, lambda name: data(name).apart.high, pair.mine.values, bias=False)
+    return _join(mine, other, join_ends(low, high))
 
 
 def _join(mine: Any, other: Any, apart: Any) -> Any:
     if isinstance(mine, list):
         return [_join(*each) for each in zip(mine, other, apart, strict=True)]
     # Moving rounds nothing, but with fixed entries that differ their W' − W was rounded once.
-    return None if mine is None else Joint(mine, other, apart.outward())
+    return None if mine is None else Joint(mine, other, apart.widen())
 
 
 def _pass_selection(pair: Pair, node: Node, data: Data) -> Any:
@@ -299,34 +307,34 @@ def _pass_selection(pair: Pair, node: Node, data: Data) -> Any:
     other = Interval(run(lambda j: j.other.low, False), run(lambda j: j.other.high, False))
     # `reach` has no minimum: the smallest difference is minus the largest of the negatives.
     apart = Interval(-run(lambda j: -j.apart.low, True), run(lambda j: j.apart.high, True))
-    joint = Joint(mine, other, apart).settled()
+    joint = Joint(mine, other, apart).intersect()
     return joint if node.shape is not None else [joint, None]
 
 
-def _pointwise(node: Node, x: Joint) -> Joint:
-    function = function_of(node)
+def _apply_pointwise(node: Node, x: Joint) -> Joint:
+    function = find_function(node)
     mine, other = (Interval(*function.extremes(each.low, each.high)) for each in (x.mine, x.other))
-    apart = by_slopes(function, x)
+    apart = bound_by_slopes(function, x)
     if isinstance(function, PiecewiseLinear) and function.rises:
         # The slopes hold for any z, z' of the hull; the exact range also uses that each lies in its own interval.
-        apart = apart & _exact_range(function, x)
-    return Joint(mine, other, apart).settled()
+        apart = apart & _compute_exact_range(function, x)
+    return Joint(mine, other, apart).intersect()
 
 
-def hull_slopes(function: Pointwise, x: Joint) -> tuple[Tensor, Tensor]:
+def find_hull_slopes(function: Pointwise, x: Joint) -> tuple[Tensor, Tensor]:
     """Return the smallest and the largest slope on all values of both networks."""
     return function.slopes(torch.minimum(x.mine.low, x.other.low), torch.maximum(x.mine.high, x.other.high))
 
 
-def by_slopes(function: Pointwise, x: Joint) -> Interval:
+def bound_by_slopes(function: Pointwise, x: Joint) -> Interval:
     """Bound f(z') − f(z) = s d with a slope s between the smallest and the largest."""
     # A product of two intervals has its extremes at their corners.
-    factors = [(slope, end) for slope in hull_slopes(function, x) for end in (x.apart.low, x.apart.high)]
-    low, high = ([product(*each) for each in factors] for product in (times_down, times_up))
+    factors = [(slope, end) for slope in find_hull_slopes(function, x) for end in (x.apart.low, x.apart.high)]
+    low, high = ([product(*each) for each in factors] for product in (multiply_down, multiply_up))
     return Interval(reduce(torch.minimum, low), reduce(torch.maximum, high))
 
 
-def _exact_range(function: PiecewiseLinear, x: Joint) -> Interval:
+def _compute_exact_range(function: PiecewiseLinear, x: Joint) -> Interval:
     """Compute the range of f(z') − f(z) for rising f, given the intervals of z, z' and d.
 
     For one z the largest is f(min(z + high d, high z')) − f(z), which is piecewise linear in z: its maximum lies at
@@ -348,7 +356,7 @@ def _exact_range(function: PiecewiseLinear, x: Joint) -> Interval:
         found = reduce(torch.maximum, gaps) + 2 * rounding_of(max(1.0, *function.pieces) * size)
         return torch.where(found.isfinite(), found, torch.inf)
 
-    return Interval(-largest(x.swapped()), largest(x))
+    return Interval(-largest(x.swap()), largest(x))
 
 
 def check_pair(net: Network, other: Network) -> None:

@@ -89,7 +89,7 @@ def l1inf_constants(net: Network) -> L1InfConstants:
     net = fold_batch_norm(net)
     layers, activations = _separate_layers(net, _list_chain(net))
     values = FixedValues(net, dtype=torch.float64)
-    norms = [_column_norms(layer, values) for layer in layers]
+    norms = [_compute_column_norms(layer, values) for layer in layers]
     return L1InfConstants(
         k=len(layers) - 1,
         c=max((float(each.max()) for each in norms[:-1]), default=0.0),
@@ -155,7 +155,7 @@ def _list_chain(net: Network) -> list[Node]:
     for node in net.data_nodes:
         read = [name for name in node.references if name in net.carries_data]
         if read != [before]:
-            raise _refusal(node, f"reads {', '.join(read)}, so the network is not a chain of layers")
+            raise _make_refusal(node, f"reads {', '.join(read)}, so the network is not a chain of layers")
         before = node.name
     if net.output_names != (before,):
         raise AssumptionViolated(f"the network's output '{net.output_names[0]}' is not its last operation '{before}'")
@@ -175,17 +175,19 @@ def _separate_layers(net: Network, chain: list[Node]) -> tuple[list[Node], list[
         shifted = function == SIGMOID and position + 1 < len(chain) and _subtracts_half(chain[position + 1])
         name = SHIFTED_SIGMOID if shifted else _ACTIVATIONS.get(function)
         if function == SIGMOID and not shifted:
-            raise _refusal(node, "does not vanish at 0 (ERRATA 22): subtract 1/2 from it, or use ReLU or tanh")
+            raise _make_refusal(node, "does not vanish at 0 (ERRATA 22): subtract 1/2 from it, or use ReLU or tanh")
         if name is not None:
             if len(layers) != len(activations) + 1:
-                raise _refusal(node, "does not follow a linear or convolutional layer")
+                raise _make_refusal(node, "does not follow a linear or convolutional layer")
             activations.append(name)
         elif _is_layer(net, node):
             if len(layers) != len(activations):
-                raise _refusal(node, "follows another layer without an activation between them: multiply them first")
+                raise _make_refusal(
+                    node, "follows another layer without an activation between them: multiply them first"
+                )
             layers.append(node)
         elif not (op.entrywise(node) is Entrywise.RESHAPE and node.shape is not None and node.shape[0] == 1):
-            raise _refusal(node, "is not a linear or convolutional layer, ReLU, tanh or sigmoid − 1/2")
+            raise _make_refusal(node, "is not a linear or convolutional layer, ReLU, tanh or sigmoid − 1/2")
         position += 2 if shifted else 1
     _check_ends(chain, layers, activations)
     return layers, activations
@@ -198,7 +200,7 @@ def _check_ends(chain: list[Node], layers: list[Node], activations: list[str]) -
     if len(layers) != len(activations) + 1:
         raise AssumptionViolated("the L1,∞ bounds speak of networks whose last operation is a linear layer")
     if len(layers[-1].shape or ()) != 2:
-        raise _refusal(layers[-1], f"is the output layer and gives the shape {layers[-1].shape}, not one vector")
+        raise _make_refusal(layers[-1], f"is the output layer and gives the shape {layers[-1].shape}, not one vector")
     if len(set(activations)) > 1:
         raise AssumptionViolated(f"the L1,∞ bounds speak of one activation; the network has {activations}")
 
@@ -217,7 +219,7 @@ def _is_layer(net: Network, node: Node) -> bool:
     return not any(isinstance(each, Ref) and each.name in net.carries_data for each in fixed)
 
 
-def _column_norms(layer: Node, values: FixedValues) -> Tensor:
+def _compute_column_norms(layer: Node, values: FixedValues) -> Tensor:
     """Return the ℓ1-norm of each neuron's incoming weights, a row or a filter, with its bias, rounded up."""
     weights = values[layer.arguments["weight"].name].abs().flatten(1)
     norms, bias = weights.sum(1), layer.arguments["bias"]
@@ -225,6 +227,6 @@ def _column_norms(layer: Node, values: FixedValues) -> Tensor:
     return norms * (1 + (weights.shape[1] + 2) * EPSILON)  # in whatever order the terms are added
 
 
-def _refusal(node: Node, why: str) -> AssumptionViolated:
+def _make_refusal(node: Node, why: str) -> AssumptionViolated:
     where = node.module or "the top level of the model"
     return AssumptionViolated(f"the L1,∞ bounds do not cover this network: '{node.op}' at {where} {why}")

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from tamis.bounds.box_backward import Backward, batch_axes
+from tamis.bounds.box_backward import Backward, find_batch_axes
 from tamis.bounds.interval import Interval, check_boxes
-from tamis.bounds.interval_pointwise import function_of
-from tamis.bounds.joint_interval import Joint, Pair, Sizes, hull_slopes, joint_interval, pass_through
+from tamis.bounds.interval_pointwise import find_function
+from tamis.bounds.joint_interval import Joint, Pair, Sizes, find_hull_slopes, joint_interval, pass_through
 from tamis.graph import Network, Node
 
 TIGHTENING = 4_000_000  # intermediate bounds are tightened while neurons × neurons before them stay below this
@@ -72,7 +72,7 @@ def linear_relaxation(net: Network, other: Network, boxes: Mapping[str, Interval
 
 def _relax_one_box(net: Network, other: Network, boxes: Mapping[str, Interval]) -> list[Interval]:
     pair = Pair.of(net, other)
-    axes = batch_axes(pair, boxes) if net.batched else None
+    axes = find_batch_axes(pair, boxes) if net.batched else None
 
     values: dict[str, Any] = {}
     sizes: dict[str, Sizes] = {}
@@ -86,7 +86,7 @@ def _relax_one_box(net: Network, other: Network, boxes: Mapping[str, Interval]) 
 def _tighten(node: Node, x: Joint, backward: Backward) -> Joint:
     """Narrow what a function of one neuron reads by backward passes, for the neurons where its slope is not known."""
     name = node.arguments["self"].name
-    smallest, largest = hull_slopes(function_of(node), x)
+    smallest, largest = find_hull_slopes(find_function(node), x)
     open_neurons = (smallest != largest).flatten().nonzero().flatten()
     # Where the smallest slope is the largest one, the function is a line already and narrower intervals gain nothing.
     # The others cost one row each, over all neurons before them.
@@ -98,4 +98,4 @@ def _tighten(node: Node, x: Joint, backward: Backward) -> Joint:
         backward.reverse.mine(name, open_neurons),
         backward.apart(name, open_neurons),
     )
-    return Joint(x.mine & narrower.mine, x.other & narrower.other, x.apart & narrower.apart).settled()
+    return Joint(x.mine & narrower.mine, x.other & narrower.other, x.apart & narrower.apart).intersect()

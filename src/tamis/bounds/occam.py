@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from numbers import Integral
 
-from tamis.bounds.binomial import is_number, largest_rate, plain_counts, plain_probability
+from tamis.bounds.binomial import check_counts, check_probability, is_number, largest_rate
 from tamis.bounds.bound import Bound, log_rounded_up
 from tamis.errors import InvalidInput
 
@@ -32,8 +32,8 @@ def occam(errors: int, n: int, bits: float, delta: float, candidates: int = 1, t
 
     Reference: langford2005tutorial.
     """
-    n, errors = plain_counts(n, errors=errors)
-    delta = plain_probability("delta", delta)
+    n, errors = check_counts(n, errors=errors)
+    delta = check_probability("delta", delta)
     if not is_number(bits) or bits < 0:
         raise InvalidInput(f"the length of a code word must be a finite number of at least 0, got bits={bits!r}")
     if isinstance(candidates, bool) or not isinstance(candidates, Integral) or candidates < 1:

@@ -41,7 +41,7 @@ def phi_pruning(net: Network, masks: Mapping[str, Tensor], radius: float = 1.0) 
     Reference: gonon2024thesis.
     """
     check_number("radius", radius)
-    pruned = _pruned_entries(net, masks)
+    pruned = _find_pruned_entries(net, masks)
     require(net, Capability.HOMOGENEOUS, "phi_pruning")
     # Removing the pruned coordinates one after another costs at most what each costs alone, since a path that is gone
     # is not counted again: (3.18). Theorem 3.4.1 then gives (3.19).
@@ -71,7 +71,7 @@ def phi_pruning(net: Network, masks: Mapping[str, Tensor], radius: float = 1.0) 
     )
 
 
-def _pruned_entries(net: Network, masks: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _find_pruned_entries(net: Network, masks: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return where each parameter is pruned, under the name that the network knows it by."""
     if not isinstance(net, Network):
         raise InvalidInput(f"phi_pruning needs a Network, got {type(net).__name__}: trace the model first")
@@ -80,7 +80,9 @@ def _pruned_entries(net: Network, masks: Mapping[str, Tensor]) -> dict[str, Tens
     for name, mask in masks.items():
         known = net.aliases.get(name, name)
         if known not in net.trainable:
-            raise InvalidInput(f"there is no trainable parameter '{name}' to prune; there are {join_names(net.trainable)}")
+            raise InvalidInput(
+                f"there is no trainable parameter '{name}' to prune; there are {join_names(net.trainable)}"
+            )
         shape = tuple(net.params[known].shape)
         if not isinstance(mask, Tensor) or mask.dtype is not torch.bool or tuple(mask.shape) != shape:
             got = f"{mask.dtype} of shape {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__

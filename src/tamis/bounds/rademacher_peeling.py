@@ -49,9 +49,9 @@ def rademacher_peeling(
     Reference: gonon2024thesis.
     """
     sigma, log_norm = resolve_sigma(sigma), resolve_log_norm(path_norm, log_path_norm)
-    general = _general_constant(shape)
+    general = _compute_general_constant(shape)
     # The remark's proof peels whole layers of selections at once, which a path around one would prevent.
-    sharpened = _sharpened_constant(shape) if shape.pooling_in_layers else math.inf
+    sharpened = _compute_sharpened_constant(shape) if shape.pooling_in_layers else math.inf
     constant = min(general, sharpened)
     log_value = log_of_product(math.log(2) / 2, log_rounded_up(sigma), log_rounded_up(constant), log_norm)
     return Bound(
@@ -76,22 +76,22 @@ def rademacher_peeling(
     )
 
 
-def _general_constant(shape: GraphShape) -> float:
+def _compute_general_constant(shape: GraphShape) -> float:
     """Compute C of Theorem 4.4.1; with one activation function the number of groups is 3 + 2P."""
     # A step of peeling splits neurons into groups: the identity, each activation and each kind of pooling, the latter
     # two twice, for absolute values (Lemma C.4.1). For one activation (3 + 2P)/(1 + P) is 2 · groups/(groups − 1).
     groups = 1 + 2 * shape.activations + 2 * shape.pool_kinds
-    ends = math.log(2 * groups / (groups - 1)) + math.log(_sources(shape)) + math.log(shape.d_out)
+    ends = math.log(2 * groups / (groups - 1)) + math.log(_count_sources(shape)) + math.log(shape.d_out)
     return math.sqrt(shape.depth * math.log(groups * shape.kernel) + ends)
 
 
-def _sharpened_constant(shape: GraphShape) -> float:
+def _compute_sharpened_constant(shape: GraphShape) -> float:
     """Compute C of Remark 4.4.1."""
     groups = 1 + 2 * shape.activations
-    ends = math.log(_sources(shape)) + math.log(shape.d_out)
+    ends = math.log(_count_sources(shape)) + math.log(shape.d_out)
     return math.sqrt(shape.depth * math.log(groups) + shape.pool_layers * math.log(shape.kernel) + ends)
 
 
-def _sources(shape: GraphShape) -> int:
+def _count_sources(shape: GraphShape) -> int:
     """Count the input neurons, and one that is always 1 where there are biases."""
     return shape.d_in + shape.biases

@@ -29,7 +29,7 @@ def kakade(net: Network, sigma: float) -> Bound:
     Reference: kakade2008complexity.
     """
     shape = _read_layered_shape(net, "kakade", layers=1)
-    return _row("kakade2008complexity, (5)", shape, sigma, path_norm(net, log=True), math.log(shape.d_in))
+    return _make_bound("kakade2008complexity, (5)", shape, sigma, path_norm(net, log=True), math.log(shape.d_in))
 
 
 def e_ma_wu(net: Network, sigma: float) -> Bound:
@@ -38,7 +38,7 @@ def e_ma_wu(net: Network, sigma: float) -> Bound:
     Reference: e2022barron.
     """
     shape = _read_layered_shape(net, "e_ma_wu", layers=2)
-    return _row("e2022barron, Theorem 6", shape, sigma, path_norm(net, log=True), math.log(shape.d_in))
+    return _make_bound("e2022barron, Theorem 6", shape, sigma, path_norm(net, log=True), math.log(shape.d_in))
 
 
 def neyshabur(net: Network, sigma: float) -> Bound:
@@ -54,7 +54,7 @@ def neyshabur(net: Network, sigma: float) -> Bound:
         )
     # 2^D in the logarithm, where it cannot overflow.
     log_norm = path_norm(net, log=True) + shape.depth * math.log(2)
-    return _row("neyshabur2015norm, Corollary 7", shape, sigma, log_norm, math.log(shape.d_in))
+    return _make_bound("neyshabur2015norm, Corollary 7", shape, sigma, log_norm, math.log(shape.d_in))
 
 
 def golowich(net: Network, sigma: float) -> Bound:
@@ -67,7 +67,7 @@ def golowich(net: Network, sigma: float) -> Bound:
     shape = _read_layered_shape(net, "golowich")
     log_product = product_norm(net, log=True)
     squared = shape.depth + math.log(shape.d_in)
-    return _row("golowich2018size, Theorem 3.2", shape, sigma, log_product, squared, ball=PRODUCT)
+    return _make_bound("golowich2018size, Theorem 3.2", shape, sigma, log_product, squared, ball=PRODUCT)
 
 
 def barron_klusowski(net: Network, sigma: float) -> Bound:
@@ -77,7 +77,7 @@ def barron_klusowski(net: Network, sigma: float) -> Bound:
     """
     shape = _read_layered_shape(net, "barron_klusowski")
     squared = shape.depth + math.log(shape.d_in)
-    return _row("barron2019complexity, Corollary 2", shape, sigma, path_norm(net, log=True), squared)
+    return _make_bound("barron2019complexity, Corollary 2", shape, sigma, path_norm(net, log=True), squared)
 
 
 PREDECESSORS: Mapping[str, Callable[[Network, float], Bound]] = {
@@ -134,7 +134,9 @@ def _require_plain(shape: GraphShape, wanted_by: str) -> None:
         raise AssumptionViolated(f"{wanted_by} has ln(d_in) in it and needs two inputs, this network has {shape.d_in}")
 
 
-def _row(source: str, shape: GraphShape, sigma: float, log_norm: float, squared: float, ball: str = BALL) -> Bound:
+def _make_bound(
+    source: str, shape: GraphShape, sigma: float, log_norm: float, squared: float, ball: str = BALL
+) -> Bound:
     """Make a bound of σ √squared times a norm."""
     sigma = resolve_sigma(sigma)
     log_value = log_of_product(log_norm, log_rounded_up(sigma), math.log(squared) / 2)

@@ -66,7 +66,7 @@ def kl_exact(weights: ArrayLike, tau: float, R: float = math.inf, architecture: 
     # weight that is zero is not shifted and adds nothing.
     sizes = np.abs(expert[expert != 0]) / tau
     parts = np.array_split(sizes, max(1, len(sizes) // 20_000))  # 64 nodes for each weight are in memory at once
-    return sum(float(_one_weight(part, R / tau).sum()) for part in parts) + _surprise(architecture)
+    return sum(float(_compute_one_weight(part, R / tau).sum()) for part in parts) + _surprise(architecture)
 
 
 def kl_xnor(
@@ -160,16 +160,16 @@ def _sparsity(weights: Floats, tau: float) -> float:
     return 4 * count * (math.log1p(largest / tau * mean) + SMALLEST)
 
 
-def _one_weight(a: Floats, r: float) -> Floats:
+def _compute_one_weight(a: Floats, r: float) -> Floats:
     """Return the divergence for weights of size a in units of τ, truncated at r in units of τ.
 
     ∫ ρ log(ρ/π) = log(c''/c) + 4 ∫ ρ (log(1 + |w|) − log(1 + |w − a|)). With v = log(1 + |w − a|) the integral over
     w ≥ a and that over [0, a] have the density e^−3v, and with s = log(1 + |w|) that over w ≤ 0 is smooth as well.
     """
     right, inner, left = np.log1p(r - a), np.log1p(a), math.log1p(r)
-    beyond = _integral(lambda v: np.log(a[:, None] + np.exp(v)) * np.exp(-3 * v), right)
-    between = _integral(lambda v: np.log(2 + a[:, None] - np.exp(v)) * np.exp(-3 * v), inner)
-    behind = _integral(lambda s: s * np.exp(s) * (a[:, None] + np.exp(s)) ** -4, np.full_like(a, left))
+    beyond = _integrate(lambda v: np.log(a[:, None] + np.exp(v)) * np.exp(-3 * v), right)
+    between = _integrate(lambda v: np.log(2 + a[:, None] - np.exp(v)) * np.exp(-3 * v), inner)
+    behind = _integrate(lambda s: s * np.exp(s) * (a[:, None] + np.exp(s)) ** -4, np.full_like(a, left))
     own = _mean_of_log(right) + _mean_of_log(np.log1p(r + a))
     # The mass of the shifted density, 3/2 (1 + |w − a|)^−4, on [−r, r] is the mean of the two: the factor that makes it
     # 1.
@@ -177,7 +177,7 @@ def _one_weight(a: Floats, r: float) -> Floats:
     return truncation(a, 1.0, r) + 4 * density * (beyond + between + behind - own)
 
 
-def _integral(integrand: Callable[[Floats], Floats], ends: Floats) -> Floats:
+def _integrate(integrand: Callable[[Floats], Floats], ends: Floats) -> Floats:
     """Integrate from 0 to each end, by Gauss–Legendre quadrature."""
     # Shape (weights, nodes): each weight has an interval of its own, onto which the nodes are stretched.
     half = np.minimum(ends, FAR)[:, None] / 2

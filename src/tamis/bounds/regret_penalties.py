@@ -90,7 +90,7 @@ def dense_layer(weight: ArrayLike, bias: ArrayLike | None, tau: float, R: float 
 
     Reference: chee2021xnor.
     """
-    return _layer(weight, bias, tau, R, overlap=1, positions=1)
+    return _make_layer(weight, bias, tau, R, overlap=1, positions=1)
 
 
 def convolution_layer(
@@ -109,7 +109,7 @@ def convolution_layer(
     """
     check_count("positions", positions)
     window = np.shape(kernel)[2:]
-    return _layer(kernel, bias, tau, R, overlap=math.prod(window), positions=positions)
+    return _make_layer(kernel, bias, tau, R, overlap=math.prod(window), positions=positions)
 
 
 def perturbation_penalties(layers: Sequence[PerturbedLayer]) -> Penalties:
@@ -125,15 +125,15 @@ def perturbation_penalties(layers: Sequence[PerturbedLayer]) -> Penalties:
     """
     if not layers:
         raise InvalidInput("an expert has at least one layer")
-    sizes, distances = recursions(layers[:-1])
+    sizes, distances = compute_recursions(layers[:-1])
     size, distance, last = sizes[-1], distances[-1], layers[-1]
     return Penalties(
-        pen1=_affine((last.c1, size.slope), (last.norm, distance.slope)),
-        pen2=_affine((last.c1, size.offset), (last.norm, distance.offset), (1.0, last.c2)),
+        pen1=_sum_products_up((last.c1, size.slope), (last.norm, distance.slope)),
+        pen2=_sum_products_up((last.c1, size.offset), (last.norm, distance.offset), (1.0, last.c2)),
     )
 
 
-def recursions(hidden: Sequence[PerturbedLayer]) -> tuple[list[Affine], list[Affine]]:
+def compute_recursions(hidden: Sequence[PerturbedLayer]) -> tuple[list[Affine], list[Affine]]:
     """Compute s_l ≥ E‖x_l‖ (16) and e_l ≥ E‖x_l − x*_l‖ (15) for l = 0, 1, …, where s_0 = ‖x‖ and e_0 = 0."""
     # Invariant: after l layers, s_l and e_l are affine in ‖x‖, as both recursions are linear with constants added.
     sizes, distances = [Affine(1.0, 0.0)], [Affine(0.0, 0.0)]
@@ -142,18 +142,20 @@ def recursions(hidden: Sequence[PerturbedLayer]) -> tuple[list[Affine], list[Aff
         # ReLU(a + b) ≤ ReLU(a) + ReLU(b): the expert's layer and its perturbation add up in s_l, with C¹ for the
         # second.
         growth = layer.norm + layer.c1
-        shift = _affine((1.0, layer.c2), (1.0, layer.bias_norm))
-        sizes.append(Affine(_affine((growth, size.slope)), _affine((growth, size.offset), (1.0, shift))))
+        shift = _sum_products_up((1.0, layer.c2), (1.0, layer.bias_norm))
+        sizes.append(
+            Affine(_sum_products_up((growth, size.slope)), _sum_products_up((growth, size.offset), (1.0, shift)))
+        )
         distances.append(  # printed with C¹ and C²; see departure 2
             Affine(
-                _affine((layer.norm, distance.slope), (layer.d1, size.slope)),
-                _affine((layer.norm, distance.offset), (layer.d1, size.offset), (1.0, layer.d2)),
+                _sum_products_up((layer.norm, distance.slope), (layer.d1, size.slope)),
+                _sum_products_up((layer.norm, distance.offset), (layer.d1, size.offset), (1.0, layer.d2)),
             )
         )
     return sizes, distances
 
 
-def _affine(*products: tuple[float, float]) -> float:
+def _sum_products_up(*products: tuple[float, float]) -> float:
     """Return a sum of products of numbers ≥ 0, rounded up: one that underflows is the smallest number above 0, and not
     0.
 
@@ -192,7 +194,7 @@ def perturbation_moments(weights: ArrayLike, tau: float, R: float = math.inf) ->
     )
 
 
-def _layer(
+def _make_layer(
     weight: ArrayLike, bias: ArrayLike | None, tau: float, R: float, overlap: int, positions: int
 ) -> PerturbedLayer:
     """Return a layer whose weights meet each input number in at most `overlap` places, with biases at `positions`

@@ -101,8 +101,8 @@ def read_shape(net: Network) -> GraphShape:
         kernel=survey.kernel,
         pool_kinds=len(survey.kinds),
         pool_layers=len(survey.pools),
-        params=_free_parameters(folded),
-        rescalings=_rescalings(net),
+        params=_count_free_parameters(folded),
+        rescalings=_count_rescalings(net),
         biases=any(_adds(folded, node) for node in folded.data_nodes),
         pooling_in_layers=len(survey.kinds) <= 1 and not any(_goes_around(folded, pool) for pool in survey.pools),
         activations=max(1, len(survey.activations)),
@@ -152,7 +152,7 @@ class _Survey:
             # An activation and the selection right after it are peeled together: ResNet-18 has D = 18 (ERRATA 31).
             depth = before.depth + (before.activation is None)
             return _State(depth, before.length + 1, nonnegative=before.nonnegative)
-        label = _activation(node)
+        label = _name_activation(node)
         if label == "identity":
             return before
         if label is not None:
@@ -167,7 +167,7 @@ class _Survey:
         return _State(before.depth, before.length + 1, affine=True)
 
     def _select(self, node: Node, before: _State) -> None:
-        sizes = self._sizes(node)
+        sizes = self._count_selected(node)
         self.pools.append(node)
         self.kernel = max(self.kernel, *sizes)
         for side, k in describe(node).ranks(self._call(node)):
@@ -176,7 +176,7 @@ class _Survey:
             distinct = [0] if side == "largest" and before.nonnegative else sizes
             self.kinds |= {(side, k, before.activation, size) for size in distinct}
 
-    def _sizes(self, node: Node) -> list[int]:
+    def _count_selected(self, node: Node) -> list[int]:
         """Return from how many neurons the neurons of a selection select: its sums of ones."""
         sums = describe(node).magnitude(self._call(node), 1, 0.0)
         sums = sums if isinstance(sums, Tensor) else sums[0]
@@ -205,7 +205,7 @@ def _merge(states: list[_State]) -> _State:
     )
 
 
-def _activation(node: Node) -> str | None:
+def _name_activation(node: Node) -> str | None:
     """Return a name for the function that a homogeneous activation computes; None if the node is not one."""
     function = describe(node).function(Call(node, lambda name: None, ()))
     if not isinstance(function, PiecewiseLinear) or not function.homogeneous:
@@ -214,13 +214,13 @@ def _activation(node: Node) -> str | None:
     return names.get(function, f"slopes {function.slopes}")
 
 
-def _free_parameters(folded: Network) -> int:
+def _count_free_parameters(folded: Network) -> int:
     """Count the entries of weights that data meets, as far as they depend on trainable parameters."""
     free = [name for name in folded.weights_of_data_nodes if any(True for _ in folded.trainable_sources(name))]
     return sum(math.prod(folded.shape_of(name)) for name in free)
 
 
-def _rescalings(net: Network) -> int:
+def _count_rescalings(net: Network) -> int:
     # Of the network as it is: a folded batch-norm would be rescaled as one neuron with its layer either way.
     groups = symmetries(net).groups()
     # One dimension for each group that is not fixed: λ may be chosen there.
@@ -255,8 +255,8 @@ def _shares(net: Network, node: Node) -> bool:
     if _is_linear(node):
         # A linear layer on several rows uses each weight once a row, and a weight that two nodes read is shared as
         # well.
-        return _rows(node) != 1 or any(net.users[name] != (node,) for name in _weights(net, node))
-    return not _only_moves(node) and _activation(node) is None
+        return _count_rows(node) != 1 or any(net.users[name] != (node,) for name in _name_weights(net, node))
+    return not _only_moves(node) and _name_activation(node) is None
 
 
 def _is_linear(node: Node) -> bool:
@@ -272,11 +272,11 @@ def _only_moves(node: Node) -> bool:
     return op.interval is IntervalRule.MOVING and not op.addends
 
 
-def _weights(net: Network, node: Node) -> list[str]:
+def _name_weights(net: Network, node: Node) -> list[str]:
     return [name for name in node.references if name not in net.carries_data]
 
 
-def _rows(node: Node) -> int:
+def _count_rows(node: Node) -> int:
     return math.prod((node.shape or ())[:-1])
 
 
@@ -307,11 +307,11 @@ def fully_connected_widths(net: Network, wanted_by: str) -> tuple[int, ...]:
         if last not in node.references:
             raise refuse(f"{at} does not read the node before it alone")
         if _is_linear(node) and not affine:
-            if _rows(node) != 1 or (node.shape or ())[-1:] == ():
+            if _count_rows(node) != 1 or (node.shape or ())[-1:] == ():
                 raise refuse(f"{at} is applied to several rows at once")
             widths.append((node.shape or ())[-1])
             affine = True
-        elif _activation(node) == "relu" and affine:
+        elif _name_activation(node) == "relu" and affine:
             affine = False
         elif not (_only_moves(node) and math.prod(node.shape or ()) == widths[-1]):
             raise refuse(f"{at} is neither a linear layer nor the ReLU after one")

@@ -66,7 +66,7 @@ def sufficient_bits(net: Network, epsilon: float, radius: float = 1.0) -> Bound:
     return Bound(
         value=float(bits),
         log_value=log_rounded_up(bits),
-        informative=bits < _stored_bits(net),
+        informative=bits < _find_stored_bits(net),
         source="gonon2024thesis, Theorem 6.1.1",
         assumptions=(f"no entry of an input is larger than {radius:g} in magnitude",),
         checked=("a layered fully connected ReLU network", "two layers at least", "0 < epsilon < 1/2"),
@@ -118,7 +118,7 @@ def sufficient_bits_by_paths(net: Network, epsilon: float, radius: float = 1.0) 
     return Bound(
         value=float(bits),
         log_value=log_rounded_up(bits),
-        informative=bits < _stored_bits(net),
+        informative=bits < _find_stored_bits(net),
         source="gonon2024thesis, section 6.1.1 by Theorem 3.4.1",
         assumptions=(f"no entry of an input is larger than {radius:g} in magnitude",),
         checked=(
@@ -140,7 +140,7 @@ def _find_fewest(rounding: _Rounding, log_epsilon: float) -> tuple[int, float]:
     low, high = 1, 2  # too few, perhaps enough
     while (log_error := rounding.log_error(high)) > log_epsilon:
         if high == MOST_SEARCHED:
-            return rounding.extrapolated(log_epsilon)
+            return rounding.extrapolate(log_epsilon)
         # Invariant of both loops: `low` bits are too few.
         low, high = high, min(2 * high, MOST_SEARCHED)
     while high - low > 1:
@@ -180,7 +180,7 @@ class _Rounding:
                 )
         return float(torch.as_tensor(path_metric(self.net.with_params(larger), self.net, self.x, log=True)).max())
 
-    def extrapolated(self, log_epsilon: float) -> tuple[int, float]:
+    def extrapolate(self, log_epsilon: float) -> tuple[int, float]:
         """Return bits beyond what float64 resolves: with δ = η/2 at all entries but zeros, the bound is convex in η.
 
         Each further bit halves η at least, and with it the bound, which is zero at η = 0.
@@ -203,6 +203,6 @@ def _log2_up(number: Fraction) -> int:
     return (math.ceil(number) - 1).bit_length()
 
 
-def _stored_bits(net: Network) -> int:
+def _find_stored_bits(net: Network) -> int:
     """Return the bits of a parameter as it is: those of the widest of their types."""
     return max((8 * net.params[name].element_size() for name in net.trainable), default=0)

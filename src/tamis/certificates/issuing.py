@@ -188,7 +188,9 @@ def _gather_evidence(
 ) -> tuple[Evidence, Evidence | None]:
     """Run both networks on the held-out samples and on the training data, with a report of how far it is."""
     team = _join_team(net)
-    total = _length(samples.inputs) + _length(training[0] if isinstance(training, tuple) and training else training)
+    total = _count_samples(samples.inputs) + _count_samples(
+        training[0] if isinstance(training, tuple) and training else training
+    )
     leads = team is None or team.rank == 0
     with reporting(progress if leads and total else False, "certify", total) as report:
         keep = settings.boxed if settings.radius is not None else 1
@@ -199,7 +201,7 @@ def _gather_evidence(
 
 def _make_claims(case: Case) -> list[dict[str, Any]]:
     """Make every claim that can be made, with δ shared out among them."""
-    kinds = [kind for kind in kinds_of(VERSION) if kind.available(case) and kind.applies(case)]
+    kinds = [kind for kind in kinds_of(VERSION) if kind.is_available(case) and kind.applies(case)]
     shares = share_out(case.settings.delta, kinds, case.settings.candidates)
     measured = {kind.name: kind.measure(case, shares[kind.name]) for kind in kinds}
     return [kind.claim(measured[kind.name], case.settings, shares[kind.name]).as_json() for kind in kinds]
@@ -224,10 +226,10 @@ def _check_prior(prior: Network | None, net: Network, small: Compressed) -> None
             raise AssumptionViolated(f"the prior is the {name} network itself: it must not depend on any data")
 
 
-def _length(inputs: Any) -> int:
+def _count_samples(inputs: Any) -> int:
     """Return how many samples there are, where it is known in advance; otherwise 0."""
     if isinstance(inputs, tuple):
-        return _length(inputs[0]) if inputs else 0
+        return _count_samples(inputs[0]) if inputs else 0
     if isinstance(inputs, (Tensor, np.ndarray)):
         return int(inputs.shape[0]) if inputs.ndim else 0
     return len(inputs) if hasattr(inputs, "batch") and hasattr(inputs, "labels") else 0

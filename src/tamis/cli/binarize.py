@@ -15,7 +15,7 @@ from tamis.artifact import Compressed
 from tamis.binary import ACTIVATIONS, BOTH, TrainedBinary, pack_traced, train_binary
 from tamis.binary import binarize as binarize_module
 from tamis.cli.device_argument import parse_device
-from tamis.cli.display import console, facts
+from tamis.cli.display import make_console, make_fact_table
 from tamis.cli.model_argument import LoadedModule
 from tamis.cli.options import ModelChoice, Output, TrainingDataChoice
 from tamis.cli.output_argument import prepare_output
@@ -39,7 +39,7 @@ def binarize(
     """Run the command; `options` are those of `Settings` that are given, and `choices` those of `Binarization`."""
     settings = parse_settings(options)
     how = {name: choices[name] for name in ("scale", "estimator")}
-    first = _first_stage(settings, choices["activation_epochs"])
+    first = _make_first_stage(settings, choices["activation_epochs"])
     team = join_team(parse_device(output.device))
     prepare_output(output.out, ".tamis")
     loaded = load_trainable("binarize", model, settings.seed)
@@ -50,11 +50,17 @@ def binarize(
     binary = binarize_module(loaded.module, keep, examples.example, **how)
     network = trace(binary, examples.example)  # now: what cannot be written need not be trained
     with training_directory(directory, output.out, team) as folder:
-        origin = {"model": model.model, "weights": _origin_of_weights(loaded, folder), "device": str(team.device)}
+        origin = {
+            "model": model.model,
+            "weights": _describe_origin_of_weights(loaded, folder),
+            "device": str(team.device),
+        }
         origin |= {"keep": ",".join(keep), **how}
         if team.leads and not output.as_json:
             stages = {"stages": f"{first.epochs if first else 0} and {settings.epochs} epochs"}
-            console().print(facts(origin | describe_training(examples, test_examples, settings) | stages))
+            make_console().print(
+                make_fact_table(origin | describe_training(examples, test_examples, settings) | stages)
+            )
         trained = train_binary(
             binary, examples, settings, first=first, test=test_examples, directory=folder, device=team.device
         )
@@ -71,11 +77,11 @@ def binarize(
         _report(small, trained, {**origin, **asked}, output.as_json)
 
 
-def _first_stage(settings: Settings, epochs: int | None) -> Settings | None:
+def _make_first_stage(settings: Settings, epochs: int | None) -> Settings | None:
     return None if epochs == 0 else replace(settings, epochs=settings.epochs if epochs is None else epochs)
 
 
-def _origin_of_weights(loaded: LoadedModule, directory: Path) -> str:
+def _describe_origin_of_weights(loaded: LoadedModule, directory: Path) -> str:
     """Say where training begins: with the weights that were loaded, or where it was broken off."""
     for stage, words in STAGES.items():
         if (begun := read_checkpoint(directory / stage)) is not None:
@@ -102,7 +108,7 @@ def _report(small: Compressed, trained: TrainedBinary, origin: dict[str, Any], a
         figures["accuracy"] = {"training": last.accuracy, "test": last.test_accuracy}
         print(json.dumps({**origin, **figures}, indent=2, allow_nan=False))
         return
-    screen = console()
+    screen = make_console()
     screen.print()
     screen.print(Text(small.summary()), soft_wrap=True)
     screen.print()

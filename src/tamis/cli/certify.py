@@ -11,12 +11,12 @@ from rich.console import Console
 from rich.text import Text
 
 from tamis.certificates import certify as certify_network
-from tamis.cli.command_line import as_written, command_line
+from tamis.cli.command_line import quote_as_written, write_command_line
 from tamis.cli.device_argument import join_team_exactly
-from tamis.cli.display import console
+from tamis.cli.display import make_console
 from tamis.cli.model_argument import draws_weights, open_network, warn_of_drawn_weights
 from tamis.cli.options import CertifiedDataChoice, ModelChoice, Output
-from tamis.cli.output_argument import prepare_output, replaced
+from tamis.cli.output_argument import name_replaced, prepare_output
 from tamis.cli.requirement_options import check_requirements, end_with
 from tamis.training import load_data
 from tamis.verification import first_input
@@ -51,19 +51,19 @@ def certify(
         rebuilt=loaded.module,
         training=examples,
         sign=sign,
-        called=as_written(original),
+        called=quote_as_written(original),
         data_called=data.data,
-        command=command_line(),
+        command=write_command_line(),
         just_initialised=drawn,
         progress=True,
     )
     if team.leads:
-        written = f"written to {out}{replaced(out)}"
+        written = f"written to {out}{name_replaced(out)}"
         cert.save(out)
         if output.as_json:
             print(json.dumps(cert.content, indent=2, allow_nan=False))
         else:
-            shown = console()
+            shown = make_console()
             shown.print(cert.as_text(shown.width), soft_wrap=True)
             shown.print(f"\n{written}; `tamis verify` checks it, and `tamis report` makes a page of it")
     end_with(cert.passed)

@@ -16,13 +16,13 @@ def remember_arguments(arguments: Sequence[str]) -> None:
     _ARGUMENTS.set(tuple(arguments))
 
 
-def command_line(secret: str = "", shown: str = "") -> str:
+def write_command_line(secret: str = "", shown: str = "") -> str:
     """Return the command, to be typed again, with `secret`, such as an address with a password, shown as `shown`."""
     arguments = [text.replace(secret, shown) if secret else text for text in _ARGUMENTS.get()]
     return shlex.join(["tamis", *arguments])
 
 
-def as_written(original: ModelChoice) -> str:
+def quote_as_written(original: ModelChoice) -> str:
     """Return the model as one would write it on the command line, with all options that it needs to be read.
 
     Example:

@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 from tamis.artifact import Compressed, example_inputs, write_program
 from tamis.binary import binary_layers, packed_layers
 from tamis.binary import compile as compile_module
-from tamis.cli.display import console, facts, table
+from tamis.cli.display import make_console, make_fact_table, table
 from tamis.cli.model_argument import load_module
 from tamis.cli.output_argument import prepare_output
 from tamis.errors import InvalidInput, TamisError
@@ -47,33 +47,33 @@ def compile(model: str, small: Path, out: Path | None, as_json: bool) -> None:
     if out is not None:
         prepare_output(out, ".pt2")
     with Console(stderr=True).status(Text(f"compiling {model}")):
-        compressed, module = restored(model, small)
+        compressed, module = restore(model, small)
         compiled = compile_module(module)
         inputs = example_inputs(compressed.network, BATCH)
-        difference = largest_difference(module, compiled, inputs)
+        difference = compute_largest_difference(module, compiled, inputs)
         if out is not None:
             _export(compiled, inputs, compressed.network.batched, out)
     kernel, reason = binary_kernel()
-    layers = _layers(module, compiled)
-    sizes = {"file": small.stat().st_size, "floats": _nbytes(module), "compiled": _nbytes(compiled)}
+    layers = _list_layers(module, compiled)
+    sizes = {"file": small.stat().st_size, "floats": _count_bytes(module), "compiled": _count_bytes(compiled)}
     if as_json:
         figures = {"kernel": {"name": kernel, "reason": reason}, "largest_difference": difference, "bytes": sizes}
         named = {"model": model, "small": str(small), "file": None if out is None else str(out)}
         print(json.dumps({**named, "layers": [asdict(layer) for layer in layers], **figures}, indent=2))
         return
-    screen = console()
-    screen.print(_table(layers))
+    screen = make_console()
+    screen.print(_make_table(layers))
     screen.print()
     memory = f"{sizes['compiled']:,} bytes, {sizes['floats'] / sizes['compiled']:.1f} times fewer than in floats"
     equal = "bit for bit" if difference == 0 else f"to {difference:.1g} of the largest output"
     lines = {"kernel": f"{kernel}: {reason}", "memory": f"{memory} ({sizes['floats']:,})"}
     lines["outputs"] = f"equal those of the trained layers {equal}, on {BATCH} random inputs"
-    screen.print(facts(lines))
+    screen.print(make_fact_table(lines))
     if out is not None:
         screen.print(f"saved {out}, {out.stat().st_size:,} bytes", soft_wrap=True)
 
 
-def restored(model: str, small: Path) -> tuple[Compressed, nn.Module]:
+def restore(model: str, small: Path) -> tuple[Compressed, nn.Module]:
     """Read a `.tamis` file, and build the binary module that it is for, with its weights, in evaluation mode.
 
     The module is what the factory makes, with the layers made binary that `tamis binarize` made binary; one that has
@@ -91,7 +91,7 @@ def restored(model: str, small: Path) -> tuple[Compressed, nn.Module]:
     return loaded.compressed, loaded.module.eval()
 
 
-def largest_difference(module: nn.Module, compiled: nn.Module, inputs: tuple[Tensor, ...]) -> float:
+def compute_largest_difference(module: nn.Module, compiled: nn.Module, inputs: tuple[Tensor, ...]) -> float:
     """Compute the largest difference of outputs, relative to the largest output; raise TamisError beyond rounding."""
     with torch.no_grad():
         pairs = zip(*(pytree.tree_leaves(each(*inputs)) for each in (module, compiled)), strict=True)
@@ -119,14 +119,15 @@ def _export(compiled: nn.Module, inputs: tuple[Tensor, ...], batched: bool, out:
     write_program(program, out)
 
 
-def _layers(module: nn.Module, compiled: nn.Module) -> list[Layer]:
+def _list_layers(module: nn.Module, compiled: nn.Module) -> list[Layer]:
     before = binary_layers(module)
     return [
         Layer(
             name,
             before[name].weight.numel(),
-            _nbytes(before[name]),
-            _nbytes(layer) - (0 if layer.norm is None else _nbytes(layer.norm)),  # which was no part of it before
+            _count_bytes(before[name]),
+            _count_bytes(layer)
+            - (0 if layer.norm is None else _count_bytes(layer.norm)),  # which was no part of it before
             "bits" if layer.reads_bits else "floats",
             "bits" if layer.gives_bits else "floats",
         )
@@ -134,11 +135,11 @@ def _layers(module: nn.Module, compiled: nn.Module) -> list[Layer]:
     ]
 
 
-def _nbytes(module: nn.Module) -> int:
+def _count_bytes(module: nn.Module) -> int:
     return sum(value.nbytes for value in [*module.parameters(), *module.buffers()])
 
 
-def _table(layers: list[Layer]) -> Table:
+def _make_table(layers: list[Layer]) -> Table:
     rows = table()
     rows.add_column("binary layer", overflow="fold")
     for heading in ("weights", "bytes", "of floats"):

@@ -14,10 +14,10 @@ from rich.text import Text
 from torch import Tensor, nn
 
 from tamis.artifact import NOTHING, sentences
-from tamis.cli.command_line import as_written, command_line
+from tamis.cli.command_line import quote_as_written, write_command_line
 from tamis.cli.device_argument import parse_device
-from tamis.cli.display import console, facts, table
-from tamis.cli.interruption import resumes_from
+from tamis.cli.display import make_console, make_fact_table, table
+from tamis.cli.interruption import note_resumption
 from tamis.cli.model_argument import draws_weights, load_module, open_network, warn_of_drawn_weights
 from tamis.cli.options import Budget, ModelChoice, Output, SplitsChoice
 from tamis.cli.requirement_options import check_requirements, end_with
@@ -39,11 +39,11 @@ def compress(
         raise InvalidInput(f"-o must be a folder, and '{out}' is a file")
     where = parse_device(output.device)
     with Console(stderr=True).status(Text(f"reading {original.model}")):
-        given, example = model_of(original)
+        given, example = build_model(original)
     drawn = draws_weights(original.model, original.weights)
-    resumes_from(out / WORK_FOLDER, WORK_LOCK)
+    note_resumption(out / WORK_FOLDER, WORK_LOCK)
     places: dict[str, Any] = {"example": example, "device": where, "force": force}
-    places |= {"called": as_written(original), "command": command_line()}
+    places |= {"called": quote_as_written(original), "command": write_command_line()}
     places |= {"just_initialised": drawn}
     done = compress_model(
         given, recipe, data.data, out, test=data.test, target_bytes=target_bytes, **required, **places, progress=True
@@ -53,11 +53,11 @@ def compress(
     if output.as_json:
         print(json.dumps(as_plain_data(done), indent=2, allow_nan=False))
     else:
-        show(done, console())
+        show(done, make_console())
     end_with(done.met)
 
 
-def model_of(original: ModelChoice) -> tuple[nn.Module | Network, Tensor | None]:
+def build_model(original: ModelChoice) -> tuple[nn.Module | Network, Tensor | None]:
     """Return the module, with an input for it where the user gives its shape; or else the program."""
     if original.model.endswith(".pt2"):
         return open_network(original).network, None
@@ -87,16 +87,16 @@ def show(done: Compression, out: Console) -> None:
     out.print(done.certificate.as_text(out.width), soft_wrap=True)
     out.print()
     if tried := done.lock.content["result"].get("tried"):
-        out.print(tries(tried, done.lock.content["result"]["held_out"]))
+        out.print(make_tries_table(tried, done.lock.content["result"]["held_out"]))
         out.print()
     files = sorted(path.name for path in done.folder.iterdir() if not path.name.startswith("."))
     lines = {"folder": str(done.folder), "files": ", ".join(files)}
     if done.small.untouched:
         lines["stayed float"] = "\n".join(sentences(done.small.untouched))
-    out.print(facts(lines))
+    out.print(make_fact_table(lines))
 
 
-def tries(tried: Sequence[Mapping[str, Any]], held_out: int) -> Table:
+def make_tries_table(tried: Sequence[Mapping[str, Any]], held_out: int) -> Table:
     """Make a table of the networks that a budget's search made, the smallest file first, with the winner marked."""
     rows = table()
     rows.add_column("")

@@ -16,8 +16,8 @@ from torch.export import Dim
 
 from tamis.artifact import Compressed, save_weights, write_program
 from tamis.certificates import certify
-from tamis.cli.display import console, from_logarithm, table
-from tamis.cli.inspect import inspection, show
+from tamis.cli.display import from_logarithm, make_console, table
+from tamis.cli.inspect import inspect_network, show
 from tamis.graph import Network, rescale, silence_torch, trace
 from tamis.layerwise import repair
 from tamis.paths import path_norm, product_norm
@@ -50,7 +50,7 @@ def demo(directory: Path, as_json: bool = False) -> None:
     """Run the command; the files of the trained network and of the small ones go to `directory`."""
     directory.mkdir(parents=True, exist_ok=True)  # first, so that nobody waits for a directory that cannot be made
     with _reproducible():
-        made = _demo(directory, Console(quiet=True) if as_json else console())
+        made = _demo(directory, Console(quiet=True) if as_json else make_console())
     if as_json:
         print(json.dumps({"seed": SEED, "networks": made, "folder": str(directory), "files": FILES}, indent=2))
 
@@ -64,23 +64,23 @@ def _demo(directory: Path, out: Console) -> Made:
     right = _count_right(net, test)
     accuracy = (f"{right / len(test):.1%}", "bold green")
     out.print(Text.assemble("test accuracy ", accuracy, f", {right} of {len(test)} new images\n"))
-    show(inspection(net), {}, out)
+    show(inspect_network(net), {}, out)
     out.print("\nMultiply a neuron's incoming weights, divide its outgoing ones: the function stays the same.\n")
     rescaled = rescale(net, SEED)
-    out.print(_comparison(net, rescaled, test))
+    out.print(_compare(net, rescaled, test))
     out.print(f"\nPrune {AMOUNT:.0%} of the weights: one function, one result by Φ-cost, but not by magnitude.\n")
-    out.print(_pruned_comparison(net, rescaled, test))
+    out.print(_compare_pruned(net, rescaled, test))
     out.print(f"\nOr put the weights on {LEVELS} levels, layer by layer, without training.\n")
-    small = _small_networks(net, load_data("digits:train"))
-    made = _made(net, small, test)
-    out.print(_small_comparison(made))
+    small = _make_small_networks(net, load_data("digits:train"))
+    made = _measure(net, small, test)
+    out.print(_compare_small(made))
     out.print("\nAnd say what the last one cost, so that anybody can check it.\n")
-    out.print(_certified(net, list(small.values())[-1], test, directory))
+    out.print(_certify(net, list(small.values())[-1], test, directory))
     _show_files(*save(model, next(iter(small.values())), images[:2], directory), out)
     return made
 
 
-def _small_networks(net: Network, training: Data) -> dict[str, Compressed]:
+def _make_small_networks(net: Network, training: Data) -> dict[str, Compressed]:
     """Make small networks of one, by name: pruned, quantized, and one after the other."""
     both = quantize(prune(net, AMOUNT_OF_BOTH), training, LEVELS, progress=False)
     return {
@@ -92,7 +92,7 @@ def _small_networks(net: Network, training: Data) -> dict[str, Compressed]:
     }
 
 
-def _certified(net: Network, small: Compressed, test: Data, directory: Path) -> str:
+def _certify(net: Network, small: Compressed, test: Data, directory: Path) -> str:
     """Save a small network, certify its file, verify the certificate as anybody may, and write the page about it."""
     file, certificate = (directory / f"{CERTIFIED}{suffix}" for suffix in (".tamis", ".json"))
     small.save(file)
@@ -115,7 +115,7 @@ def _reproducible() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _accuracy(net: Network, data: Data) -> str:
+def _format_accuracy(net: Network, data: Data) -> str:
     return f"{_count_right(net, data) / len(data):.1%}"
 
 
@@ -123,14 +123,14 @@ def _count_right(net: Network, data: Data) -> int:
     return int((net(data.normalised()).argmax(1) == data.labels).sum())
 
 
-def _comparison(net: Network, rescaled: Network, test: Data) -> Table:
+def _compare(net: Network, rescaled: Network, test: Data) -> Table:
     """Compare two sets of weights for the same function: what changes, and what does not."""
     both = (net, rescaled)
     before, after = (each(test.normalised()) for each in both)
     largest_weight = [max(float(each.params[name].abs().max()) for name in each.trainable) for each in both]
-    return _side_by_side(
+    return _lay_side_by_side(
         {
-            "test accuracy": [_accuracy(each, test) for each in both],
+            "test accuracy": [_format_accuracy(each, test) for each in both],
             "largest change of an output": ["", f"{float((before - after).abs().max()):g}"],
             "largest weight": [f"{value:,.2f}" for value in largest_weight],
             "path-norm": [from_logarithm(path_norm(each, log=True)) for each in both],
@@ -139,19 +139,19 @@ def _comparison(net: Network, rescaled: Network, test: Data) -> Table:
     )
 
 
-def _pruned_comparison(net: Network, rescaled: Network, test: Data) -> Table:
+def _compare_pruned(net: Network, rescaled: Network, test: Data) -> Table:
     """Compare test accuracies after pruning by two criteria: one looks at the function, one at the weights."""
     both = (net, rescaled)
-    return _side_by_side(
+    return _lay_side_by_side(
         {
-            "by Φ-cost": [_accuracy(prune(each, AMOUNT, "phi").network, test) for each in both],
-            "by magnitude": [_accuracy(prune(each, AMOUNT, "magnitude").network, test) for each in both],
+            "by Φ-cost": [_format_accuracy(prune(each, AMOUNT, "phi").network, test) for each in both],
+            "by magnitude": [_format_accuracy(prune(each, AMOUNT, "magnitude").network, test) for each in both],
         },
         heading="test accuracy",
     )
 
 
-def _made(net: Network, small: dict[str, Compressed], test: Data) -> Made:
+def _measure(net: Network, small: dict[str, Compressed], test: Data) -> Made:
     """Measure the accuracy and the size of the network and of the small ones made of it."""
     networks = {"as trained": (net, sum(value.nbytes for value in net.params.values()))}
     networks |= {name: (each.network, each.nbytes) for name, each in small.items()}
@@ -161,7 +161,7 @@ def _made(net: Network, small: dict[str, Compressed], test: Data) -> Made:
     }
 
 
-def _small_comparison(made: Made) -> Table:
+def _compare_small(made: Made) -> Table:
     rows = table()
     rows.add_column("network")
     rows.add_column("test accuracy", justify="right")
@@ -171,7 +171,7 @@ def _small_comparison(made: Made) -> Table:
     return rows
 
 
-def _side_by_side(lines: dict[str, list[str]], heading: str = "") -> Table:
+def _lay_side_by_side(lines: dict[str, list[str]], heading: str = "") -> Table:
     rows = table()
     rows.add_column(heading)
     rows.add_column("as trained", justify="right")

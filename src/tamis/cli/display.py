@@ -17,7 +17,7 @@ EXACTLY = Context(prec=400)  # as many digits as the largest float has, and thos
 PIPED_WIDTH = 100  # rich takes 80 columns where there is no terminal, and would cut tables
 
 
-def console() -> Console:
+def make_console() -> Console:
     """Make a console for standard output."""
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH
     return Console(highlight=False, markup=False, width=width)
@@ -28,7 +28,7 @@ def table() -> Table:
     return Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
 
 
-def facts(lines: Mapping[str, str | Text]) -> Table:
+def make_fact_table(lines: Mapping[str, str | Text]) -> Table:
     """Make a table of two columns: names, and a text for each."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold")
@@ -49,12 +49,12 @@ def from_logarithm(value: float) -> str:
         return "0"
     power = value / math.log(10)
     if not -4 <= power <= 6:
-        return f"10^{rounded_up(power, 2)}"
+        return f"10^{round_up(power, 2)}"
     digits = max(1, 4 - math.floor(power))
-    return f"{rounded_up(math.exp(value), digits):,}"
+    return f"{round_up(math.exp(value), digits):,}"
 
 
-def rounded_up(value: float, digits: int) -> Decimal:
+def round_up(value: float, digits: int) -> Decimal:
     """Return the least number with so many digits behind the point that is not below this one, which is taken exactly.
 
     Example:

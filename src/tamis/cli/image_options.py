@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tamis.cli.option_groups import parameters_of, with_groups
+from tamis.cli.option_groups import list_parameters, with_groups
 from tamis.errors import InvalidInput
 
 DATA = ("calibration", "data", "test", "training")  # what commands call their datasets
@@ -21,7 +21,7 @@ WRITTEN = {
 }
 
 
-def given_settings(
+def write_settings(
     resize: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Bring the images of folders to this size, as 224 or 48x64.")
     ] = None,
@@ -55,11 +55,11 @@ def with_images(command: Callable[..., None]) -> Callable[..., None]:
     command = with_groups(
         command
     )  # first: datasets may be in groups, and are known by their own names only outside them
-    shared, own = parameters_of(given_settings), parameters_of(command)
+    shared, own = list_parameters(write_settings), list_parameters(command)
 
     @functools.wraps(command)
     def with_them(**options: Any) -> None:
-        ending = given_settings(**{name: options.pop(name) for name in shared})
+        ending = write_settings(**{name: options.pop(name) for name in shared})
         named = [name for name in DATA if options.get(name) is not None]
         if ending and not named:
             wanted = " or ".join(f"--{name}" for name in DATA if name in own)

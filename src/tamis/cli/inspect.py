@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tamis.cli.display import console, facts, from_logarithm, table, with_unit
+from tamis.cli.display import from_logarithm, make_console, make_fact_table, table, with_unit
 from tamis.cli.model_argument import open_network
 from tamis.cli.options import ModelChoice
 from tamis.errors import UnsupportedOp
@@ -78,27 +78,27 @@ def inspect(original: ModelChoice, as_json: bool, show_all: bool) -> None:
     with Console(stderr=True).status(Text(f"tracing {original.model}")) as status:
         loaded = open_network(original)
         status.update(Text(f"computing the path-norms of {original.model}"))
-        found = inspection(loaded.network)
+        found = inspect_network(loaded.network)
     origin = {"model": original.model, "weights": loaded.weights}
     if as_json:
         print(json.dumps({**origin, **as_plain_data(found)}, indent=2, allow_nan=False))
     else:
-        show(found, origin, console(), show_all)
+        show(found, origin, make_console(), show_all)
 
 
 # -- finding out -------------------------------------------------------------------------------------------------------
 
 
-def inspection(net: Network) -> Inspection:
+def inspect_network(net: Network) -> Inspection:
     """Inspect a network; where it has no path-norms, keep the refusal."""
     operations = operations_of(net)
     try:
-        return Inspection(net, operations, tuple(_mixed_norms(net)), None)
+        return Inspection(net, operations, tuple(_compute_mixed_norms(net)), None)
     except UnsupportedOp as refusal:
         return Inspection(net, operations, (), refusal)
 
 
-def _mixed_norms(net: Network) -> Iterator[MixedNorm]:
+def _compute_mixed_norms(net: Network) -> Iterator[MixedNorm]:
     for q, r, fold in NORMS:
         yield MixedNorm(q, r, fold, {part: path_norm(net, q, r, log=True, fold=fold, part=part) for part in PARTS})
 
@@ -112,7 +112,7 @@ def as_plain_data(found: Inspection) -> dict[str, Any]:
     limited = weakest is not None and weakest.capability < Capability.HOMOGENEOUS
     return {
         "inputs": [{"name": n, "shape": s} for n, s in zip(net.inputs, net.input_shapes, strict=True)],
-        "outputs": [{"name": name, "shape": _shape_of(net, name)} for name in net.output_names],
+        "outputs": [{"name": name, "shape": _find_shape(net, name)} for name in net.output_names],
         "batched": net.batched,
         "parameters": found.parameters,
         "buffers": found.buffers,
@@ -122,19 +122,19 @@ def as_plain_data(found: Inspection) -> dict[str, Any]:
         "capability": found.capability.name.lower(),
         "limited_by": {"op": weakest.op, "module": weakest.module} if weakest and limited else None,
         "operations": [{**asdict(o), "capability": o.capability.name.lower()} for o in found.operations],
-        "path_norms": None if refusal else [_norm_as_plain_data(norm) for norm in found.norms],
+        "path_norms": None if refusal else [_write_norm(norm) for norm in found.norms],
         "refusal": {"message": str(refusal), "op": refusal.op, "module": refusal.module} if refusal else None,
     }
 
 
-def _norm_as_plain_data(norm: MixedNorm) -> dict[str, Any]:
+def _write_norm(norm: MixedNorm) -> dict[str, Any]:
     r = "inf" if math.isinf(norm.r) else norm.r
     logs = {part: value if math.isfinite(value) else None for part, value in norm.logs.items()}
     values = {part: math.exp(value) if value < 709 else None for part, value in norm.logs.items()}
     return {"q": norm.q, "r": r, "fold": norm.fold, "value": values, "log": logs}
 
 
-def _shape_of(net: Network, name: str) -> tuple[int, ...] | None:
+def _find_shape(net: Network, name: str) -> tuple[int, ...] | None:
     if name in net.node:
         return net.node[name].shape
     return dict(zip(net.inputs, net.input_shapes, strict=True)).get(name)
@@ -145,19 +145,19 @@ def _shape_of(net: Network, name: str) -> tuple[int, ...] | None:
 
 def show(found: Inspection, origin: dict[str, str], out: Console, show_all: bool = False) -> None:
     """Print an inspection: header, operations, path-norms."""
-    out.print(_header(found, origin))
+    out.print(_make_header(found, origin))
     out.print()
-    out.print(_operation_table(found, show_all))
+    out.print(_make_operation_table(found, show_all))
     out.print()
     if found.refusal is None:
-        out.print(_norm_table(found))
+        out.print(_make_norm_table(found))
     else:
         out.print(Text.assemble(("No path-norms: ", "yellow"), str(found.refusal)), soft_wrap=True)
 
 
-def _header(found: Inspection, origin: dict[str, str]) -> Table:
+def _make_header(found: Inspection, origin: dict[str, str]) -> Table:
     net = found.network
-    shapes = [_shape_of(net, name) for name in net.output_names]
+    shapes = [_find_shape(net, name) for name in net.output_names]
     fixed = "" if net.batched else ", of this size only: all of it is one sample"
     opaque = " (opaque operations not counted)" if found.not_counted else ""
     lines: dict[str, str | Text] = {
@@ -168,34 +168,34 @@ def _header(found: Inspection, origin: dict[str, str]) -> Table:
         "buffers": f"{found.buffers:,}",
         "MACs": f"{with_unit(found.macs)} per sample{opaque}",
         "operations": f"{len(found.operations):,}",
-        "capability": _capability_line(found),
+        "capability": _write_capability_line(found),
     }
-    return facts(lines)
+    return make_fact_table(lines)
 
 
-def _capability_line(found: Inspection) -> Text:
+def _write_capability_line(found: Inspection) -> Text:
     line = Text(found.capability.name.lower(), COLOURS[found.capability])
     if found.weakest and found.capability < Capability.HOMOGENEOUS:
         where = found.weakest.module or "the top level of the model"
-        line.append(f", limited first by {_short(found.weakest.op)} at {where}", "default")
+        line.append(f", limited first by {_shorten(found.weakest.op)} at {where}", "default")
     return line
 
 
-def _operation_table(found: Inspection, show_all: bool) -> Table:
+def _make_operation_table(found: Inspection, show_all: bool) -> Table:
     rows = table()
     for heading in ("module", "operation", "output"):
         rows.add_column(heading, overflow="fold")
     rows.add_column("parameters", justify="right")
     rows.add_column("MACs", justify="right")
     rows.add_column("capability")
-    for row in _elided(found.operations, show_all):
+    for row in _elide(found.operations, show_all):
         if isinstance(row, int):
             rows.add_row(Text(f"… {row} more", "dim"), Text("--all shows them", "dim"))
             continue
         rows.add_row(
             Text(row.module) if row.module else Text("(top level)", "dim"),
-            Text(_short(row.op)),
-            Text(_sizes(row.shape, found.network.batched)),
+            Text(_shorten(row.op)),
+            Text(_format_sizes(row.shape, found.network.batched)),
             f"{row.parameter_count:,}" if row.parameter_count else "",
             with_unit(row.macs) if row.macs else "",
             Text(row.capability.name.lower(), COLOURS[row.capability]),
@@ -203,7 +203,7 @@ def _operation_table(found: Inspection, show_all: bool) -> Table:
     return rows
 
 
-def _elided(rows: tuple[Operation, ...], show_all: bool) -> Iterator[Operation | int]:
+def _elide(rows: tuple[Operation, ...], show_all: bool) -> Iterator[Operation | int]:
     """Yield the rows to show and, in place of those left out, their number."""
     hidden = len(rows) - ROWS_AT_START - ROWS_AT_END
     if show_all or hidden <= 2:
@@ -214,7 +214,7 @@ def _elided(rows: tuple[Operation, ...], show_all: bool) -> Iterator[Operation |
     yield from rows[-ROWS_AT_END:]
 
 
-def _norm_table(found: Inspection) -> Table:
+def _make_norm_table(found: Inspection) -> Table:
     rows = table()
     rows.add_column("path-norm")
     for heading in ("all paths", "from inputs", "from biases"):
@@ -229,12 +229,12 @@ def _norm_table(found: Inspection) -> Table:
     return rows
 
 
-def _short(op: str) -> str:
+def _shorten(op: str) -> str:
     """Shorten the name of an operation: 'conv2d' for 'aten.conv2d.default'."""
     return op.split(".")[1] if "." in op else op
 
 
-def _sizes(shape: tuple[int, ...] | None, batched: bool) -> str:
+def _format_sizes(shape: tuple[int, ...] | None, batched: bool) -> str:
     """Format a shape without its batch dimension."""
     if shape is None:
         return "several"

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import NamedTuple
 
-from tamis.cli.command_line import command_line
+from tamis.cli.command_line import write_command_line
 
 INTERRUPTED = 130  # the exit code, as shells have it
 
@@ -28,7 +28,7 @@ def begin() -> None:
     _LEFT.set(NOTHING)
 
 
-def resumes_from(folder: Path, pattern: str = "*") -> None:
+def note_resumption(folder: Path, pattern: str = "*") -> None:
     """Note that the same command goes on from what is in a folder, where there is something of this name."""
     left = _LEFT.get()
     _LEFT.set(left._replace(places=(*left.places, (folder, pattern))))
@@ -40,7 +40,7 @@ def writes(file: Path) -> None:
     _LEFT.set(left._replace(files=(*left.files, (file, _state(file)))))
 
 
-def how_to_go_on() -> str:
+def explain_how_to_go_on() -> str:
     """Say what an interrupted command has left, and how to continue it."""
     left = _LEFT.get()
     written = [str(file) for file, before in left.files if _state(file) not in (None, before)]
@@ -48,19 +48,20 @@ def how_to_go_on() -> str:
         return f"interrupted; {', '.join(written)} is written"
     for folder, pattern in left.places:
         if folder.is_dir() and any(folder.glob(pattern)):
-            return f"interrupted; what is finished lies in {folder}, and the same command goes on from there:{_again()}"
+            found = f"interrupted; what is finished lies in {folder}"
+            return f"{found}, and the same command goes on from there:{_write_again()}"
     nothing = ", and nothing was written" if left.files or left.places else ""
-    return f"interrupted{nothing}; the same command begins anew:{_again()}"
+    return f"interrupted{nothing}; the same command begins anew:{_write_again()}"
 
 
-def leads() -> bool:
+def is_leader() -> bool:
     """Tell whether this process speaks for all that torchrun started."""
     return os.environ.get("RANK", "0") == "0"
 
 
-def _again() -> str:
+def _write_again() -> str:
     """Return the command on a line of its own, to be pasted; torchrun's own arguments are not known here."""
-    return f"\n  {command_line()}" if "WORLD_SIZE" not in os.environ else " start it as before"
+    return f"\n  {write_command_line()}" if "WORLD_SIZE" not in os.environ else " start it as before"
 
 
 def _state(file: Path) -> object:

@@ -17,7 +17,7 @@ from rich.text import Text
 from torch import Tensor
 
 from tamis.cli.device_argument import parse_device
-from tamis.cli.display import console, table
+from tamis.cli.display import make_console, table
 from tamis.cli.kronecker_patterns import parse_pattern
 from tamis.cli.options import Multiplication
 from tamis.errors import InvalidInput
@@ -59,15 +59,15 @@ def bench(patterns: Sequence[str], how: Multiplication, tune: bool, energy: bool
             measured.append(_measure(pattern, how.batch, dtype, how.layout, place, energy))
     if as_json:
         asked = {"batch": how.batch, "dtype": how.dtype, "layout": how.layout, "device": str(place), "tuned": tune}
-        print(json.dumps({**asked, "patterns": [_plain(each) for each in measured]}, indent=2))
+        print(json.dumps({**asked, "patterns": [_write_plain(each) for each in measured]}, indent=2))
         return
-    screen = console()
+    screen = make_console()
     for number, each in enumerate(measured):
         if number:
             screen.print()
         sizes = f"{each.pattern.rows} × {each.pattern.columns}, {each.pattern.nonzeros:,} weights"
         screen.print(f"{each.pattern}: {sizes}; batch {how.batch}, {how.dtype}, {how.layout}, {place}", soft_wrap=True)
-        screen.print(_table(each, how.batch))
+        screen.print(_make_table(each, how.batch))
         for name, reason in each.refused.items():
             screen.print(f"{name} is not run: {reason}", soft_wrap=True)
         for reason in dict.fromkeys(energy.reason for energy in each.energy.values()):
@@ -113,7 +113,7 @@ def _tune(pattern: Pattern, batch: int, dtype: torch.dtype, device: torch.device
     import_module(TUNING).tune(pattern, batch, dtype, device, layout)
 
 
-def _plain(each: Measured) -> dict[str, Any]:
+def _write_plain(each: Measured) -> dict[str, Any]:
     found: dict[str, Any] = {
         "pattern": list(each.pattern.shape),
         "milliseconds": {name: 1e3 * value for name, value in each.seconds.items()},
@@ -127,11 +127,11 @@ def _plain(each: Measured) -> dict[str, Any]:
     return found
 
 
-def _joules(energy: Energy) -> str:
+def _format_joules(energy: Energy) -> str:
     return NOT_MEASURED if energy.joules is None else str(energy)
 
 
-def _table(each: Measured, batch: int) -> Table:
+def _make_table(each: Measured, batch: int) -> Table:
     rows = table()
     rows.add_column("backend")
     for heading in ("ms", "G multiplications/s", "× the fastest", *(["energy"] if each.energy else [])):
@@ -139,7 +139,7 @@ def _table(each: Measured, batch: int) -> Table:
     fastest = min(each.seconds.values())
     for name, seconds in sorted(each.seconds.items(), key=lambda item: item[1]):
         rate = each.pattern.cost(batch) / seconds / 1e9
-        drawn = [_joules(each.energy[name])] if each.energy else []
+        drawn = [_format_joules(each.energy[name])] if each.energy else []
         style = "bold green" if name == each.chosen else ""
         rows.add_row(name, f"{1e3 * seconds:.4g}", f"{rate:.4g}", f"{seconds / fastest:.2f}", *drawn, style=style)
     return rows

@@ -14,7 +14,7 @@ from rich.text import Text
 from torch import nn
 
 from tamis.artifact import Compressed, Masks, example_inputs, save_weights
-from tamis.cli.display import console, facts, table
+from tamis.cli.display import make_console, make_fact_table, table
 from tamis.cli.kronecker_patterns import Chooser, parse_chains, parse_family
 from tamis.cli.model_argument import LoadedModule, open_network
 from tamis.cli.options import ModelChoice, Output, Products
@@ -51,12 +51,12 @@ def replace(original: ModelChoice, products: Products, choices: Mapping[str, Any
     _write(made, original, [*(loaded.compressed.recipe if loaded.compressed else ()), step], out)
     origin = {"model": original.model, "weights": loaded.weights, "file": str(out)}
     if output.as_json:
-        print(json.dumps({**origin, **_plain(layers), "recipe": step, "bytes": out.stat().st_size}, indent=2))
+        print(json.dumps({**origin, **_write_plain(layers), "recipe": step, "bytes": out.stat().st_size}, indent=2))
         return
-    screen = console()
-    screen.print(facts(origin))
+    screen = make_console()
+    screen.print(make_fact_table(origin))
     screen.print()
-    screen.print(_table(layers))
+    screen.print(_make_table(layers))
     screen.print()
     screen.print(f"saved {out}, {out.stat().st_size:,} bytes", soft_wrap=True)
 
@@ -96,7 +96,7 @@ def _write(made: nn.Module, original: ModelChoice, recipe: list[dict[str, Any]],
     Compressed(trace(made, example), Masks({}), recipe).save(out)
 
 
-def _plain(layers: Sequence[Replaced]) -> dict[str, Any]:
+def _write_plain(layers: Sequence[Replaced]) -> dict[str, Any]:
     rows = [
         {
             "name": each.name,
@@ -110,7 +110,7 @@ def _plain(layers: Sequence[Replaced]) -> dict[str, Any]:
     return {"layers": rows}
 
 
-def _table(layers: Sequence[Replaced]) -> Table:
+def _make_table(layers: Sequence[Replaced]) -> Table:
     rows = table()
     rows.add_column("layer", overflow="fold")
     rows.add_column("patterns, leftmost first", overflow="fold")

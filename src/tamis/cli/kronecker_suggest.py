@@ -7,7 +7,7 @@ import json
 from rich.table import Table
 from rich.text import Text
 
-from tamis.cli.display import console, table
+from tamis.cli.display import make_console, table
 from tamis.cli.kronecker_patterns import parse_budget
 from tamis.kronecker import Suggestion
 from tamis.kronecker import suggest as suggest_chains
@@ -26,8 +26,8 @@ def suggest(rows: int, columns: int, budget: str, target: str, factors: int, as_
         asked = {"rows": rows, "columns": columns, "budget": budget, "target": target, "factors": factors}
         print(json.dumps({**asked, "suggestions": chains}, indent=2))
         return
-    screen = console()
-    screen.print(_table(found, rows * columns, target))
+    screen = make_console()
+    screen.print(_make_table(found, rows * columns, target))
     screen.print()
     screen.print(
         f"Products with {RATIOS[target]} large in each factor are those for which a kernel that moves few numbers is "
@@ -36,7 +36,7 @@ def suggest(rows: int, columns: int, budget: str, target: str, factors: int, as_
     )
 
 
-def _table(found: list[Suggestion], dense: int, target: str) -> Table:
+def _make_table(found: list[Suggestion], dense: int, target: str) -> Table:
     rows = table()
     rows.add_column("", justify="right")
     rows.add_column("patterns, leftmost first")

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from tamis.artifact import NOTHING, Compressed, errors_of, sentences, weights_of
 from tamis.cli.data_argument import accuracy
-from tamis.cli.display import console, facts, table
+from tamis.cli.display import make_console, make_fact_table, table
 from tamis.graph import Network
 from tamis.training import Data
 
@@ -105,7 +105,7 @@ def report(
     if as_json:
         print(json.dumps({**origin, **as_plain_data(found)}, indent=2, allow_nan=False))
     else:
-        show(found, {**origin, "file": origin["file"] + in_place}, console())
+        show(found, {**origin, "file": origin["file"] + in_place}, make_console())
 
 
 # -- for machines ------------------------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ def as_plain_data(found: LayerReport) -> dict[str, Any]:
 
 def show(found: LayerReport, origin: dict[str, str], out: Console) -> None:
     """Print a report: layers, totals, bytes, accuracies."""
-    out.print(_layer_table(found.layers))
+    out.print(_make_layer_table(found.layers))
     out.print()
     small, lines = found.small, dict(origin)
     if found.quantized:
@@ -145,10 +145,10 @@ def show(found: LayerReport, origin: dict[str, str], out: Console) -> None:
     if found.accuracies is not None:
         said = ", ".join(f"{value:.1%} {name}" for name, value in found.accuracies.values.items())
         lines["accuracy"] = f"{said}, on {found.accuracies.data}, {found.accuracies.examples:,} examples"
-    out.print(facts(lines))
+    out.print(make_fact_table(lines))
 
 
-def _layer_table(layers: tuple[Layer, ...]) -> Table:
+def _make_layer_table(layers: tuple[Layer, ...]) -> Table:
     rows = table()
     rows.add_column("parameter", overflow="fold")
     for heading in ("weights", "levels", "zeros", "relative error"):

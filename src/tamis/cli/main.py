@@ -20,8 +20,8 @@ from typer.main import get_command
 from tamis import __version__
 from tamis.cli import interruption
 from tamis.cli.command_line import remember_arguments
-from tamis.cli.messages import in_options, options_of
-from tamis.cli.registration import ListedCommands, new_group
+from tamis.cli.messages import find_options, rewrite_in_options
+from tamis.cli.registration import ListedCommands, make_group
 from tamis.errors import TamisError
 
 # The first sentence of each command's help, which the help of `tamis` lists.
@@ -91,10 +91,10 @@ class Commands(ListedCommands):
         try:
             return super().invoke(ctx)
         except TamisError as error:
-            _fail(in_options(str(error), options_of(self.commands[ctx.invoked_subcommand]), self.commands))
+            _fail(rewrite_in_options(str(error), find_options(self.commands[ctx.invoked_subcommand]), self.commands))
         except KeyboardInterrupt:
-            if interruption.leads():
-                typer.echo(f"\n{interruption.how_to_go_on()}", err=True)
+            if interruption.is_leader():
+                typer.echo(f"\n{interruption.explain_how_to_go_on()}", err=True)
             raise typer.Exit(interruption.INTERRUPTED) from None
         except OSError as error:
             if error.errno in (None, errno.EPIPE):  # whoever read our output has had enough
@@ -109,7 +109,7 @@ def _fail(message: str) -> None:
     raise typer.Exit(2)
 
 
-app = new_group(
+app = make_group(
     name="tamis",
     cls=Commands,
     help="Make a trained network small, and certify what that cost.",

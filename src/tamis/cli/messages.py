@@ -20,19 +20,19 @@ CALL = re.compile(rf"{QUOTED}|(?<![\w.`])tamis\.([a-z]+)(?![\w.(:`-])")
 JOINED = re.compile(rf"{QUOTED}|(?<![\w.'/:@-])[a-z]+(?:_[a-z0-9]+)+(?![\w.'/(=])")
 
 
-def options_of(command: Any) -> dict[str, str]:
+def find_options(command: Any) -> dict[str, str]:
     """Return the options of a click command, or of all commands of a group, by the names of their arguments."""
-    below = [options_of(each) for each in getattr(command, "commands", {}).values()]
-    own = {each.name: _usual(each) for each in command.params if each.param_type_name == "option"}
+    below = [find_options(each) for each in getattr(command, "commands", {}).values()]
+    own = {each.name: _choose_usual(each) for each in command.params if each.param_type_name == "option"}
     return {name: option for options in (*below, own) for name, option in options.items()}
 
 
-def _usual(option: Any) -> str:
+def _choose_usual(option: Any) -> str:
     """Return an option as help and documentation name it: -o FILE, which no message gives a value, others in full."""
     return f"-o {option.metavar}" if "-o" in option.opts else max(option.opts, key=len)
 
 
-def in_options(message: str, options: Mapping[str, str], commands: Container[str] = ()) -> str:
+def rewrite_in_options(message: str, options: Mapping[str, str], commands: Container[str] = ()) -> str:
     """Rewrite a message with options in place of arguments, and commands in place of calls.
 
     What is the user's own stays as it is: texts in quotes, and what the user's code said when it failed.
@@ -45,7 +45,7 @@ def in_options(message: str, options: Mapping[str, str], commands: Container[str
 
     def argument(found: re.Match[str]) -> str:
         option = known.get(found[1]) if found[1] else None
-        return found[0] if option is None else _with_value(option, found[2])
+        return found[0] if option is None else _write_with_value(option, found[2])
 
     def subject(found: re.Match[str]) -> str:
         return found[0] if found[2] is None else found[1] + known.get(found[2], found[2])
@@ -58,7 +58,7 @@ def in_options(message: str, options: Mapping[str, str], commands: Container[str
     return JOINED.sub(lambda found: known.get(found[0], found[0]), message) + failed + own
 
 
-def _with_value(option: str, value: str) -> str:
+def _write_with_value(option: str, value: str) -> str:
     """Write an option as it is typed, from the value that Python prints for it."""
     if value in ("None", "False"):
         return f"no {option}"

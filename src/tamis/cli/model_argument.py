@@ -81,12 +81,12 @@ def load_network(
         built = _build(model, SEED).to(device)
         compressed = load(weights, built)
         module = compressed.apply_to(built)  # with its layers, where the file's were rebuilt
-        return LoadedModel(compressed.network, _described(weights, compressed), compressed, module)
+        return LoadedModel(compressed.network, _describe(weights, compressed), compressed, module)
     sizes = None if shape is None else _parse_shape(shape)
     loaded = load_module(model, weights)
-    sizes, module = sizes or _known_shape(model), loaded.module.to(device)
+    sizes, module = sizes or _find_shape(model), loaded.module.to(device)
     if sizes is not None:
-        return LoadedModel(_traced(module, torch.zeros(1, *sizes, device=device)), loaded.weights, module=module)
+        return LoadedModel(_trace(module, torch.zeros(1, *sizes, device=device)), loaded.weights, module=module)
     if example is None:
         raise InvalidInput(f"the input shape of '{model}' is unknown: pass it without the batch, as in --shape 3,32,32")
     return LoadedModel(trace(module, tuple(each.to(device) for each in example)), loaded.weights, module=module)
@@ -99,7 +99,7 @@ def open_network(
     return load_network(original.model, original.weights, original.shape, original.trust, device, example)
 
 
-def _traced(module: nn.Module, zeros: Tensor) -> Network:
+def _trace(module: nn.Module, zeros: Tensor) -> Network:
     """Trace a module with floats of these sizes, or with integers where it takes no floats, as embeddings do."""
     try:
         return trace(module, zeros)
@@ -116,7 +116,7 @@ def load_module(model: str, weights: Path | None = None, seed: int = SEED) -> Lo
         return LoadedModule(built, f"as the factory draws them with seed {seed}")
     if _is_compressed(weights):
         compressed = load(weights, built)
-        return LoadedModule(compressed.apply_to(built), _described(weights, compressed), compressed)
+        return LoadedModule(compressed.apply_to(built), _describe(weights, compressed), compressed)
     return LoadedModule(built, load_weights(built, weights))
 
 
@@ -143,10 +143,10 @@ def _is_compressed(weights: Path) -> bool:
 
 def _load_compressed(weights: Path, architecture: Network) -> LoadedModel:
     compressed = load(weights, architecture)
-    return LoadedModel(compressed.network, _described(weights, compressed), compressed)
+    return LoadedModel(compressed.network, _describe(weights, compressed), compressed)
 
 
-def _described(weights: Path, compressed: Compressed) -> str:
+def _describe(weights: Path, compressed: Compressed) -> str:
     masks, codes = compressed.masks, compressed.codes
     pruned = [f"{masks.pruned:,} of {masks.total:,} weights pruned"] if masks else []
     quantized = [f"{weights_of(codes):,} quantized"] if codes else []
@@ -212,7 +212,7 @@ def _parse_shape(text: str) -> tuple[int, ...]:
     return tuple(int(size) for size in sizes)
 
 
-def _known_shape(model: str) -> tuple[int, ...] | None:
+def _find_shape(model: str) -> tuple[int, ...] | None:
     """Return the shape of a model that ships, or the one that a user's module states."""
     factory, module = _find_factory(model)
     for name, known in MODELS.items():

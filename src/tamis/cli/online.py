@@ -36,8 +36,8 @@ from tamis.bayes import (
     summarise_run,
 )
 from tamis.cli.device_argument import parse_device
-from tamis.cli.display import console, facts, rounded_up, table
-from tamis.cli.interruption import resumes_from
+from tamis.cli.display import make_console, make_fact_table, round_up, table
+from tamis.cli.interruption import note_resumption
 from tamis.errors import InvalidInput
 from tamis.progress import reporting
 from tamis.reports import line_panels, online_panels
@@ -54,9 +54,9 @@ def online(choices: Mapping[str, Any], out: Path, device: str, as_json: bool) ->
     asked, place = _parse_choices(choices), parse_device(device)
     torch.set_num_threads(1)  # sums come out alike on any number of cores, and networks this small lose by more
     if not as_json:
-        console().print(facts(_describe_run(asked, out)))
-    resumes_from(out, JOURNAL)
-    with _telling(asked.rounds) as tell:
+        make_console().print(make_fact_table(_describe_run(asked, out)))
+    note_resumption(out, JOURNAL)
+    with _show_progress(asked.rounds) as tell:
         run = run_online(asked, out, listen=tell, device=place)
     beside = find_experts(run)
     found = summarise_run(run, beside)
@@ -97,11 +97,11 @@ def _describe_run(asked: RunSettings, out: Path) -> dict[str, str]:
 
 
 @contextmanager
-def _telling(rounds: int) -> Iterator[Callable[[OnlineLearner], None]]:
+def _show_progress(rounds: int) -> Iterator[Callable[[OnlineLearner], None]]:
     """Show how a run goes: a screen on a terminal, and a line now and then elsewhere."""
     if not sys.stderr.isatty():
         with reporting(True, "learning", rounds) as report:
-            yield lambda learner: report(learner.rounds, **_figures(learner), **_first(learner, 1))
+            yield lambda learner: report(learner.rounds, **_collect_figures(learner), **_list_first(learner, 1))
         return
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("rounds"), TimeElapsedColumn(), TimeRemainingColumn())
     bar = Progress(*columns, auto_refresh=False)
@@ -110,12 +110,12 @@ def _telling(rounds: int) -> Iterator[Callable[[OnlineLearner], None]]:
 
         def tell(learner: OnlineLearner) -> None:
             bar.update(task, completed=learner.rounds)
-            live.update(screen(bar, _figures(learner), _first(learner, SHOWN)))
+            live.update(make_screen(bar, _collect_figures(learner), _list_first(learner, SHOWN)))
 
         yield tell
 
 
-def screen(bar: Progress, figures: Mapping[str, float], shares: Mapping[str, float]) -> Group:
+def make_screen(bar: Progress, figures: Mapping[str, float], shares: Mapping[str, float]) -> Group:
     """Make a bar, the figures of the moment, and the likeliest architectures with bars for their probabilities."""
     told = "   ".join(f"{name} {value:.4g}" for name, value in figures.items())
     rows = Table.grid(padding=(0, 2))
@@ -124,7 +124,7 @@ def screen(bar: Progress, figures: Mapping[str, float], shares: Mapping[str, flo
     return Group(bar, Text(told), rows)
 
 
-def _figures(learner: OnlineLearner) -> dict[str, float]:
+def _collect_figures(learner: OnlineLearner) -> dict[str, float]:
     posterior = learner.posterior
     lately = learner.regret.losses[-LATELY:]
     return {
@@ -134,11 +134,13 @@ def _figures(learner: OnlineLearner) -> dict[str, float]:
     }
 
 
-def _first(learner: OnlineLearner, count: int) -> dict[str, float]:
-    return {describe_structure(each): share for each, share in likeliest(learner.posterior.probabilities())[:count]}
+def _list_first(learner: OnlineLearner, count: int) -> dict[str, float]:
+    return {
+        describe_structure(each): share for each, share in sort_likeliest(learner.posterior.probabilities())[:count]
+    }
 
 
-def likeliest(shares: Mapping[Structure, float]) -> list[tuple[Structure, float]]:
+def sort_likeliest(shares: Mapping[Structure, float]) -> list[tuple[Structure, float]]:
     """Sort architectures by probability, the likeliest first."""
     return sorted(shares.items(), key=lambda pair: -pair[1])
 
@@ -162,11 +164,11 @@ def _draw(found: Mapping[str, Any], asked: RunSettings, path: Path) -> list[str]
 
 
 def _show(found: Mapping[str, Any], out: Path, drawn: Sequence[str]) -> None:
-    paper = console()
+    paper = make_console()
     paper.print()
-    paper.print(_losses(found))
+    paper.print(_make_loss_table(found))
     paper.print()
-    paper.print(_architectures(found))
+    paper.print(_make_architecture_table(found))
     sparsity = found["sparsity"]
     signs = f", and {sparsity['signs']:,.0f} signs" if sparsity["signs"] else ""
     told = f" of {sparsity['weights']:,.0f} weights are above τ = {sparsity['threshold']:g}{signs}"
@@ -177,7 +179,7 @@ def _show(found: Mapping[str, Any], out: Path, drawn: Sequence[str]) -> None:
     paper.print(f"saved {', '.join(str(out / name) for name in (SUMMARY, *drawn))}", soft_wrap=True)
 
 
-def _losses(found: Mapping[str, Any]) -> Table:
+def _make_loss_table(found: Mapping[str, Any]) -> Table:
     """Make a table of losses: sums over all rounds, and means."""
     rows = table()
     rows.add_column("loss over all rounds, nats")
@@ -195,13 +197,13 @@ def _losses(found: Mapping[str, Any]) -> Table:
     for name, value in lines.items():
         each = value / rounds
         if name.startswith("bound"):
-            rows.add_row(name, f"{rounded_up(value, 1):,}", f"{rounded_up(each, 3)}")
+            rows.add_row(name, f"{round_up(value, 1):,}", f"{round_up(each, 3)}")
         else:
             rows.add_row(name, f"{value:,.1f}", f"{each:.3f}")
     return rows
 
 
-def _architectures(found: Mapping[str, Any]) -> Table:
+def _make_architecture_table(found: Mapping[str, Any]) -> Table:
     rows = table()
     rows.add_column("architecture")
     rows.add_column("probability", justify="right")

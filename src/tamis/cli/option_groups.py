@@ -29,7 +29,7 @@ class Group:
 
     def __post_init__(self) -> None:
         if not self.parameters:
-            object.__setattr__(self, "parameters", parameters_of(self.collect))
+            object.__setattr__(self, "parameters", list_parameters(self.collect))
 
 
 def with_groups(command: Callable[..., None]) -> Callable[..., None]:
@@ -45,8 +45,8 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
         >>> inspect(model="mlp", weights=None, shape="64", trust=False, as_json=True)
         mlp True
     """
-    own = parameters_of(command)
-    groups = {name: group for name, each in own.items() if (group := _group_of(each)) is not None}
+    own = list_parameters(command)
+    groups = {name: group for name, each in own.items() if (group := _find_group(each)) is not None}
 
     @functools.wraps(command)
     def with_options(**options: Any) -> None:
@@ -62,7 +62,7 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     return with_options
 
 
-def parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+def list_parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """Return a function's parameters, annotations resolved, as keywords: their order is free whatever has a default."""
     annotations = get_type_hints(function, include_extras=True)
     return {
@@ -71,7 +71,7 @@ def parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     }
 
 
-def _group_of(parameter: inspect.Parameter) -> Group | None:
+def _find_group(parameter: inspect.Parameter) -> Group | None:
     return next((each for each in getattr(parameter.annotation, "__metadata__", ()) if isinstance(each, Group)), None)
 
 
@@ -83,7 +83,7 @@ def _splice(own: dict[str, inspect.Parameter], groups: dict[str, Group]) -> Iter
 # -- the settings of a method ------------------------------------------------------------------------------------------
 
 
-def settings_group(settings: type, only: Collection[str] = (), **defaults: Any) -> Group:
+def make_settings_group(settings: type, only: Collection[str] = (), **defaults: Any) -> Group:
     """Make the options of a method from its settings object; the command gets them as keywords of the Python call.
 
     Args:
@@ -94,21 +94,21 @@ def settings_group(settings: type, only: Collection[str] = (), **defaults: Any) 
     fields = {field.name: field for field in dataclasses.fields(settings) if not only or field.name in only}
 
     def keywords(**options: Any) -> dict[str, Any]:
-        return {name: _value(fields[name], given) for name, given in options.items()}
+        return {name: _choose_value(fields[name], given) for name, given in options.items()}
 
     return Group(
         keywords,
-        {name: _parameter(field, defaults.get(name, field.default), [*fields]) for name, field in fields.items()},
+        {name: _make_parameter(field, defaults.get(name, field.default), [*fields]) for name, field in fields.items()},
     )
 
 
-def _value(field: dataclasses.Field[Any], given: Any) -> Any:
+def _choose_value(field: dataclasses.Field[Any], given: Any) -> Any:
     if field.name not in PARSERS:
         return given
     return field.default if given is None else PARSERS[field.name].parse(given)
 
 
-def _parameter(field: dataclasses.Field[Any], default: Any, names: list[str]) -> inspect.Parameter:
+def _make_parameter(field: dataclasses.Field[Any], default: Any, names: list[str]) -> inspect.Parameter:
     required, typed = default is dataclasses.MISSING, field.metadata["typed"]
     if isinstance(default, tuple):
         default = ",".join(map(str, default)) or None  # as one types it

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tamis.cli.option_groups import Group, parameters_of, settings_group
+from tamis.cli.option_groups import Group, list_parameters, make_settings_group
 from tamis.settings import Certification, help_of
 
 Model = Annotated[
@@ -170,7 +170,7 @@ class Output:
     as_json: Json = False
 
 
-def output_group(help: str, metavar: str = "FILE", device: Any = None) -> Group:
+def make_output_group(help: str, metavar: str = "FILE", device: Any = None) -> Group:
     """Make the options -o, --json and, where a command may compute on a GPU, --device.
 
     Args:
@@ -179,7 +179,7 @@ def output_group(help: str, metavar: str = "FILE", device: Any = None) -> Group:
         device: the option, `Device` for commands that train and `Computed` for others; None: there is none.
     """
     out = Annotated[Path, typer.Option("-o", "--out", metavar=metavar, help=help)]
-    found = parameters_of(Output)
+    found = list_parameters(Output)
     options = {"out": found["out"].replace(annotation=out)}
     if device is not None:
         options["device"] = found["device"].replace(annotation=device)
@@ -188,7 +188,7 @@ def output_group(help: str, metavar: str = "FILE", device: Any = None) -> Group:
 
 TAMIS_FILE = "The .tamis file to write."
 REQUIREMENTS = ("max_accuracy_drop", "max_disagreement")  # what a certificate must show
-RequirementsGroup = Annotated[dict[str, Any], settings_group(Certification, REQUIREMENTS)]
+RequirementsGroup = Annotated[dict[str, Any], make_settings_group(Certification, REQUIREMENTS)]
 
 
 @dataclass(frozen=True)

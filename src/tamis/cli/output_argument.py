@@ -20,6 +20,6 @@ def prepare_output(path: Path, *suffixes: str) -> None:
     writes(path)
 
 
-def replaced(path: Path) -> str:
+def name_replaced(path: Path) -> str:
     """Return what to add to the name of a file that is about to be written, where it exists already."""
     return ", in place of the one that was there" if path.exists() else ""

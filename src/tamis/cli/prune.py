@@ -15,11 +15,11 @@ from rich.table import Table
 from rich.text import Text
 
 from tamis.artifact import NOTHING, Compressed, errors_of, sentences
-from tamis.cli.display import console, facts, from_logarithm, table
+from tamis.cli.display import from_logarithm, make_console, make_fact_table, table
 from tamis.cli.model_argument import open_network
 from tamis.cli.opening import open_with_data
 from tamis.cli.options import CalibrationChoice, ModelChoice
-from tamis.cli.output_argument import prepare_output, replaced
+from tamis.cli.output_argument import name_replaced, prepare_output
 from tamis.cli.unfinished import unfinished
 from tamis.errors import UnsupportedOp
 from tamis.graph import Network
@@ -79,13 +79,13 @@ def prune(original: ModelChoice, calibration: str | None, out: Path, as_json: bo
             return
         with Console(stderr=True).status(Text(f"bounding what that changes in {original.model}")):
             found = pruning(loaded.network, small)
-        in_place = replaced(out)
+        in_place = name_replaced(out)
         small.save(out)
     origin = {"model": original.model, "weights": loaded.weights}
     if as_json:
         print(json.dumps({**origin, "file": str(out), **as_plain_data(found)}, indent=2, allow_nan=False))
     else:
-        show(found, {**origin, "file": f"{out}{in_place}"}, console())
+        show(found, {**origin, "file": f"{out}{in_place}"}, make_console())
 
 
 # -- finding out -------------------------------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ def _bound_as_plain_data(log: float) -> dict[str, float | None]:
 
 def show(found: Pruning, origin: dict[str, str], out: Console) -> None:
     """Print a pruning: layers, totals, bound."""
-    out.print(_layer_table(found))
+    out.print(_make_layer_table(found))
     out.print()
     ratio = f"{found.small.nbytes / found.float_bytes:.1%}"
     lines = {
@@ -143,23 +143,23 @@ def show(found: Pruning, origin: dict[str, str], out: Console) -> None:
     }
     if found.bound is not None:
         lines["bound"] = BOUND.format(from_logarithm(found.bound))
-    out.print(facts(lines))
+    out.print(make_fact_table(lines))
     if found.refusal is not None:
         out.print(Text.assemble(("No bound: ", "yellow"), str(found.refusal)), soft_wrap=True)
 
 
-def _layer_table(found: Pruning) -> Table:
+def _make_layer_table(found: Pruning) -> Table:
     rows = table()
     rows.add_column("parameter", overflow="fold")
     with_errors = any(layer.error is not None for layer in found.layers)
     for heading in ("weights", "left", "pruned", *["relative error"] * with_errors):
         rows.add_column(heading, justify="right")
     for layer in found.layers:
-        rows.add_row(*_row(layer), *[NOTHING if layer.error is None else f"{layer.error:.3g}"] * with_errors)
+        rows.add_row(*_format_row(layer), *[NOTHING if layer.error is None else f"{layer.error:.3g}"] * with_errors)
     rows.add_section()
-    rows.add_row(*_row(found.total), style="bold")
+    rows.add_row(*_format_row(found.total), style="bold")
     return rows
 
 
-def _row(layer: Layer) -> tuple[Text, str, str, str]:
+def _format_row(layer: Layer) -> tuple[Text, str, str, str]:
     return Text(layer.name), f"{layer.weights:,}", f"{layer.left:,}", f"{layer.pruned:.1%}"

@@ -10,7 +10,7 @@ from tamis.cli.device_argument import join_team_exactly
 from tamis.cli.layer_report import report
 from tamis.cli.opening import open_with_data
 from tamis.cli.options import CalibrationChoice, ModelChoice, Output
-from tamis.cli.output_argument import prepare_output, replaced
+from tamis.cli.output_argument import name_replaced, prepare_output
 from tamis.cli.setting_values import parse_amount
 from tamis.cli.unfinished import unfinished
 from tamis.graph import Network
@@ -32,7 +32,7 @@ def quantize(
         given = opened.compressed or opened.network
         pruned = None if amount is None else _prune_by_magnitude(given, amount, choices)
         small = quantize_network(given, opened.calibration, **choices, pruned=pruned, directory=directory)
-        in_place = replaced(out)
+        in_place = name_replaced(out)
         if team.leads:
             small.save(out)
     if team.leads:

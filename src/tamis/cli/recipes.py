@@ -6,7 +6,7 @@ import json
 
 from rich.text import Text
 
-from tamis.cli.display import console, table
+from tamis.cli.display import make_console, table
 from tamis.errors import InvalidInput
 from tamis.recipes import Entry, entry_named, list_shipped
 
@@ -22,19 +22,19 @@ def recipes(name: str | None, schema: bool, as_json: bool) -> None:
     elif name is not None:
         entry = entry_named(name)
         text = entry.path.read_text(encoding="utf-8").rstrip("\n")
-        print(json.dumps(_described(entry), indent=2) if as_json else text)
+        print(json.dumps(_describe(entry), indent=2) if as_json else text)
     elif as_json:
-        print(json.dumps([_described(entry) for entry in list_shipped()], indent=2))
+        print(json.dumps([_describe(entry) for entry in list_shipped()], indent=2))
     else:
         rows = table()
         rows.add_column("recipe")
         rows.add_column("what it does", overflow="fold")
         for entry in list_shipped():
             rows.add_row(Text(entry.name), Text(entry.headline))
-        console().print(rows)
+        make_console().print(rows)
 
 
-def _described(entry: Entry) -> dict[str, object]:
+def _describe(entry: Entry) -> dict[str, object]:
     """Describe a recipe with everything that it says, also what it leaves to defaults."""
     from tamis.recipes import read_recipe
 

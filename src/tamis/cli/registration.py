@@ -37,11 +37,11 @@ def command(function: Callable[..., None]) -> Any:
         >>> inspect.help
         "Show a network's operations, their cost, and its path-norms."
     """
-    alone = new_group(add_completion=False)
+    alone = make_group(add_completion=False)
     alone.command(function.__name__)(with_groups(function))
     return get_command(alone)
 
 
-def new_group(**settings: Any) -> typer.Typer:
+def make_group(**settings: Any) -> typer.Typer:
     """Make a group of commands; its help does without rich, which would take time to import."""
     return typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, **settings)

@@ -11,7 +11,7 @@ from tamis.artifact import load
 from tamis.cli.layer_report import report
 from tamis.cli.opening import open_with_data
 from tamis.cli.options import CalibrationChoice, ModelChoice, Output
-from tamis.cli.output_argument import prepare_output, replaced
+from tamis.cli.output_argument import name_replaced, prepare_output
 from tamis.cli.unfinished import unfinished
 from tamis.layerwise import repair as repair_network
 from tamis.training import join_team
@@ -28,7 +28,7 @@ def repair(
         opened = open_with_data(original, data, team.device)
         before = load(small, opened.network)
         repaired = repair_network(opened.network, before, opened.calibration, **choices, directory=directory)
-        in_place = replaced(out)
+        in_place = name_replaced(out)
         if team.leads:
             repaired.save(out)
     if team.leads:

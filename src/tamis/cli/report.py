@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from tamis.cli.display import console
+from tamis.cli.display import make_console
 from tamis.cli.model_argument import open_network
 from tamis.cli.options import ModelChoice, Output
 from tamis.cli.output_argument import prepare_output
@@ -24,6 +24,6 @@ def report(certificate: Path, original: ModelChoice | None, small: Path | None, 
         net, module = (None, None) if loaded is None else (loaded.network, loaded.module)
         write_report(certificate, out, original=net, rebuilt=module, file=small, batch=batch)
     written = {"report": str(out), "bytes": out.stat().st_size}
-    console().print(
+    make_console().print(
         json.dumps(written) if output.as_json else f"{out}, {written['bytes']:,} bytes: open it in a browser"
     )

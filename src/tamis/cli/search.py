@@ -14,12 +14,12 @@ from rich.text import Text
 
 from tamis.architecture import Architecture
 from tamis.architecture import search as search_architecture
-from tamis.cli.connection_report import as_plain_data, connection_table
+from tamis.cli.connection_report import as_plain_data, make_connection_table
 from tamis.cli.device_argument import parse_device
-from tamis.cli.display import console, facts
+from tamis.cli.display import make_console, make_fact_table
 from tamis.cli.options import ModelChoice, Output
 from tamis.cli.output_argument import prepare_output
-from tamis.cli.train import describe_training, load_trainable, origin_of_weights, parse_settings
+from tamis.cli.train import describe_origin_of_weights, describe_training, load_trainable, parse_settings
 from tamis.cli.training_directory import training_directory
 from tamis.training import check_fits, join_team, load_data
 
@@ -41,10 +41,16 @@ def search(
     examples = load_data(data)
     check_fits(loaded.module, examples, called=model.model)
     with training_directory(directory, out, team) as folder:
-        origin = {"model": model.model, "weights": origin_of_weights(loaded, folder), "device": str(team.device)}
+        origin = {
+            "model": model.model,
+            "weights": describe_origin_of_weights(loaded, folder),
+            "device": str(team.device),
+        }
         if team.leads and not as_json:
-            console().print(
-                facts(origin | describe_training(examples, None, settings) | {"sparsity": f"{choices['sparsity']:g}"})
+            make_console().print(
+                make_fact_table(
+                    origin | describe_training(examples, None, settings) | {"sparsity": f"{choices['sparsity']:g}"}
+                )
             )
         with _warnings_as_lines():
             found = search_architecture(
@@ -71,9 +77,9 @@ def _warnings_as_lines() -> Iterator[None]:
 
 
 def _show(found: Architecture, out: Path) -> None:
-    screen = console()
+    screen = make_console()
     screen.print()
-    screen.print(connection_table(found))
+    screen.print(make_connection_table(found))
     screen.print()
     saved = f"\nsaved {out}, {out.stat().st_size:,} bytes"
     screen.print(Text.assemble("sparsity ", (f"{found.sparsity:.1%}", "bold green"), saved), soft_wrap=True)

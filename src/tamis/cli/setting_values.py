@@ -28,7 +28,7 @@ def parse_levels(text: str) -> int | list[float]:
     """
     if text.strip().isdecimal():
         return int(text)
-    return _numbers(text, "--levels must be how many levels (3), or a sorted list of them (-0.5,0,0.5)")
+    return _parse_numbers(text, "--levels must be how many levels (3), or a sorted list of them (-0.5,0,0.5)")
 
 
 def parse_c_alpha(text: str) -> float | list[float]:
@@ -38,7 +38,7 @@ def parse_c_alpha(text: str) -> float | list[float]:
         >>> parse_c_alpha("2.5"), parse_c_alpha("1,2,3")
         (2.5, [1.0, 2.0, 3.0])
     """
-    numbers = _numbers(text, "--c-alpha must be a positive number (2.5), or several to choose from (1,2,3)")
+    numbers = _parse_numbers(text, "--c-alpha must be a positive number (2.5), or several to choose from (1,2,3)")
     return numbers if len(numbers) > 1 else numbers[0]
 
 
@@ -50,7 +50,7 @@ def parse_amount(entries: Sequence[str], option: str = "--amount") -> float | in
         (0.8, {'conv1': 0.5, 'fc': 100})
     """
     if len(entries) == 1 and "=" not in entries[0]:
-        return _amount(entries[0], entries[0], option)
+        return _parse_amount(entries[0], entries[0], option)
     amounts: dict[str, float | int] = {}
     for entry in entries:
         name, _, number = entry.rpartition("=")
@@ -58,7 +58,7 @@ def parse_amount(entries: Sequence[str], option: str = "--amount") -> float | in
             raise InvalidInput(f"{option} must be {AMOUNTS}; got '{entry}' among {len(entries)} of them")
         if name in amounts:
             raise InvalidInput(f"{option} names '{name}' twice")
-        amounts[name] = _amount(number, entry, option)
+        amounts[name] = _parse_amount(number, entry, option)
     return amounts
 
 
@@ -95,7 +95,7 @@ def parse_subsample(number: int) -> int | None:
     return number or None
 
 
-def _amount(text: str, entry: str, option: str) -> float | int:
+def _parse_amount(text: str, entry: str, option: str) -> float | int:
     if re.fullmatch(r"[0-9]+", text):
         return int(text)
     if not re.fullmatch(r"([0-9]+\.?[0-9]*|\.[0-9]+)%?", text):
@@ -106,7 +106,7 @@ def _amount(text: str, entry: str, option: str) -> float | int:
     return fraction
 
 
-def _numbers(text: str, wanted: str) -> list[float]:
+def _parse_numbers(text: str, wanted: str) -> list[float]:
     try:
         return [float(number) for number in text.split(",")]
     except ValueError:

@@ -16,8 +16,8 @@ from torch import nn
 
 from tamis.artifact import Compressed, Masks, save_weights
 from tamis.cli.device_argument import parse_device
-from tamis.cli.display import console, facts
-from tamis.cli.interruption import resumes_from
+from tamis.cli.display import make_console, make_fact_table
+from tamis.cli.interruption import note_resumption
 from tamis.cli.model_argument import LoadedModule, load_module
 from tamis.cli.options import ModelChoice, Output, TrainingDataChoice
 from tamis.cli.output_argument import prepare_output
@@ -44,21 +44,25 @@ def train(
     constraint = L1InfConstraint(parse_radii(l1inf)) if l1inf else None
     team = join_team(parse_device(output.device))
     prepare_output(out, ".safetensors", ".tamis")
-    resumes_from(directory, CHECKPOINT)
+    note_resumption(directory, CHECKPOINT)
     loaded = _load(model, settings.seed, out)
-    bounds = {} if constraint is None else {"l1inf": _bounds(constraint, loaded.module)}
+    bounds = {} if constraint is None else {"l1inf": _describe_bounds(constraint, loaded.module)}
     examples, test_examples = load_training_data(data, loaded.module, model.model)
     # Now: what cannot be traced is better refused before training than after it.
     network = _trace_loaded(loaded, examples) if out.suffix == ".tamis" else None
-    origin = {"model": model.model, "weights": origin_of_weights(loaded, directory), "device": str(team.device)}
+    origin = {
+        "model": model.model,
+        "weights": describe_origin_of_weights(loaded, directory),
+        "device": str(team.device),
+    }
     if team.leads and not output.as_json:
-        console().print(facts(origin | describe_training(examples, test_examples, settings) | bounds))
+        make_console().print(make_fact_table(origin | describe_training(examples, test_examples, settings) | bounds))
     trained = train_module(
         loaded.module,
         examples,
         settings,
         test=test_examples,
-        masks=_masks(loaded) or None,
+        masks=_find_masks(loaded) or None,
         constraint=constraint,
         directory=directory,
         device=team.device,
@@ -66,19 +70,28 @@ def train(
     if team.leads:
         step = {"step": "train", "data": examples.name, **settings.in_effect}
         step |= {} if constraint is None else constraint.in_effect
-        masks = _masks(loaded) if network is None else _masks(loaded) & _zeros(constraint, trained.model, network)
-        _write(trained.model, network, masks, [*_recipe(loaded), step], out)
+        masks = (
+            _find_masks(loaded)
+            if network is None
+            else _find_masks(loaded) & _find_zeros(constraint, trained.model, network)
+        )
+        _write(trained.model, network, masks, [*_find_recipe(loaded), step], out)
         reached = None if constraint is None else constraint.statistics(trained.model)
         if output.as_json:
             last = trained.history[-1]
             figures = {"accuracy": {"training": last.accuracy, "test": last.test_accuracy}, "bytes": out.stat().st_size}
             figures |= {} if reached is None else {"l1inf": {"sparsity": reached.sparsity, "c": reached.c}}
-            asked = {"data": examples.name, "test": data.test, "recipe": [*_recipe(loaded), step], "file": str(out)}
+            asked = {
+                "data": examples.name,
+                "test": data.test,
+                "recipe": [*_find_recipe(loaded), step],
+                "file": str(out),
+            }
             print(json.dumps({**origin, **asked, **figures}, indent=2, allow_nan=False))
             return
         if reached is not None:
-            console().print(_describe_norms(reached), soft_wrap=True)
-        console().print(describe_result(trained, out), soft_wrap=True)
+            make_console().print(_describe_norms(reached), soft_wrap=True)
+        make_console().print(describe_result(trained, out), soft_wrap=True)
 
 
 # -- arguments ---------------------------------------------------------------------------------------------------------
@@ -102,7 +115,7 @@ def parse_radii(entries: Sequence[str]) -> float | dict[str, float]:
         (0.1, {'linear1': 0.1, 'linear2': 1.0})
     """
     if len(entries) == 1 and "=" not in entries[0]:
-        return _radius(entries[0], entries[0])
+        return _parse_radius(entries[0], entries[0])
     radii: dict[str, float] = {}
     for entry in entries:
         name, _, number = entry.rpartition("=")
@@ -111,11 +124,11 @@ def parse_radii(entries: Sequence[str]) -> float | dict[str, float]:
             raise InvalidInput(f"--l1inf must be {RADII}; got '{entry}'{among}")
         if name in radii:
             raise InvalidInput(f"--l1inf names '{name}' twice")
-        radii[name] = _radius(number, entry)
+        radii[name] = _parse_radius(number, entry)
     return radii
 
 
-def _radius(text: str, entry: str) -> float:
+def _parse_radius(text: str, entry: str) -> float:
     try:
         number = float(text)
     except ValueError:
@@ -144,16 +157,16 @@ def load_training_data(given: TrainingDataChoice, module: nn.Module, called: str
 
 def _load(original: ModelChoice, seed: int, out: Path) -> LoadedModule:
     loaded = load_trainable("train", original, seed)
-    if _masks(loaded) and out.suffix != ".tamis":
+    if _find_masks(loaded) and out.suffix != ".tamis":
         raise InvalidInput(f"-o must end in .tamis, to remember what is pruned in '{original.weights}', got '{out}'")
     return loaded
 
 
-def _masks(loaded: LoadedModule) -> Masks:
+def _find_masks(loaded: LoadedModule) -> Masks:
     return loaded.compressed.masks if loaded.compressed else Masks({})
 
 
-def _recipe(loaded: LoadedModule) -> tuple[dict[str, Any], ...]:
+def _find_recipe(loaded: LoadedModule) -> tuple[dict[str, Any], ...]:
     return loaded.compressed.recipe if loaded.compressed else ()
 
 
@@ -164,7 +177,7 @@ def _trace_loaded(loaded: LoadedModule, data: Data) -> Network:
     return loaded.compressed.network if loaded.compressed else trace(loaded.module, data.example)
 
 
-def _zeros(constraint: L1InfConstraint | None, model: nn.Module, network: Network) -> Masks:
+def _find_zeros(constraint: L1InfConstraint | None, model: nn.Module, network: Network) -> Masks:
     """Return masks of the weights that the projection made 0, so that the file stores them as pruned."""
     layers = [] if constraint is None else constraint.layers(model)
     weights = {f"{layer.name}.weight" if layer.name else "weight": layer.weight.detach().cpu() for layer in layers}
@@ -183,7 +196,7 @@ def _write(model: nn.Module, network: Network | None, masks: Masks, recipe: list
 # -- for people --------------------------------------------------------------------------------------------------------
 
 
-def origin_of_weights(loaded: LoadedModule, directory: Path) -> str:
+def describe_origin_of_weights(loaded: LoadedModule, directory: Path) -> str:
     """Say where training begins: with the weights that were loaded, or where it was broken off."""
     begun = read_checkpoint(directory)
     return loaded.weights if begun is None else f"of {directory}, after epoch {begun.epoch}"
@@ -198,7 +211,7 @@ def describe_training(data: Data, test: Data | None, settings: Settings) -> dict
     return lines
 
 
-def _bounds(constraint: L1InfConstraint, model: nn.Module) -> str:
+def _describe_bounds(constraint: L1InfConstraint, model: nn.Module) -> str:
     """Say which layers are constrained, and by how much; raise InvalidInput where the model has no such layers."""
     layers = [layer.name for layer in constraint.layers(model)]
     if isinstance(constraint.c, Mapping):

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tamis.architecture import RESULT_FILE, SEARCH_FILE
-from tamis.cli.interruption import resumes_from
+from tamis.cli.interruption import note_resumption
 from tamis.cli.unfinished import SUFFIX
 from tamis.training import CHECKPOINT, Team
 
@@ -25,7 +25,7 @@ def training_directory(given: Path | None, out: Path, team: Team) -> Iterator[Pa
     what training writes is ever removed: with anything else in it, the directory stays, and holds that.
     """
     directory = out.with_name(out.name + SUFFIX) if given is None else given
-    resumes_from(directory, f"**/{CHECKPOINT}")
+    note_resumption(directory, f"**/{CHECKPOINT}")
     yield directory
     if given is not None:
         return

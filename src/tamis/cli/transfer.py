@@ -10,9 +10,9 @@ from typing import Any
 from tamis.architecture import Architecture
 from tamis.architecture import transfer as transfer_architecture
 from tamis.artifact import Compressed
-from tamis.cli.connection_report import as_plain_data, connection_table
+from tamis.cli.connection_report import as_plain_data, make_connection_table
 from tamis.cli.device_argument import parse_device
-from tamis.cli.display import console, facts
+from tamis.cli.display import make_console, make_fact_table
 from tamis.cli.options import ModelChoice, Output, TrainingDataChoice
 from tamis.cli.output_argument import prepare_output
 from tamis.cli.train import describe_result, describe_training, load_trainable, load_training_data, parse_settings
@@ -40,10 +40,10 @@ def transfer(
     examples, test_examples = load_training_data(data, loaded.module, model)
     network = trace(loaded.module, examples.example)  # now: what cannot be written need not be trained
     with training_directory(directory, out, team) as folder:
-        origin = {"model": model, "architecture": str(architecture), "weights": _origin_of_weights(folder)}
+        origin = {"model": model, "architecture": str(architecture), "weights": _describe_origin_of_weights(folder)}
         origin["device"] = str(team.device)
         if team.leads and not output.as_json:
-            console().print(facts(origin | describe_training(examples, test_examples, settings)))
+            make_console().print(make_fact_table(origin | describe_training(examples, test_examples, settings)))
         trained = transfer_architecture(
             loaded.module, kept, examples, settings, test=test_examples, directory=folder, device=team.device
         )
@@ -58,13 +58,13 @@ def transfer(
         asked = {"data": examples.name, "test": data.test, "recipe": [step], "file": str(out)}
         print(json.dumps({**origin, **asked, **as_plain_data(kept), **figures}, indent=2, allow_nan=False))
     else:
-        screen = console()
+        screen = make_console()
         screen.print()
-        screen.print(connection_table(kept))
+        screen.print(make_connection_table(kept))
         screen.print()
         screen.print(describe_result(trained, out), soft_wrap=True)
 
 
-def _origin_of_weights(directory: Path) -> str:
+def _describe_origin_of_weights(directory: Path) -> str:
     begun = read_checkpoint(directory)
     return "fresh" if begun is None else f"of {directory}, after epoch {begun.epoch}"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tamis.cli.interruption import resumes_from
+from tamis.cli.interruption import note_resumption
 from tamis.errors import InvalidInput, TamisError
 from tamis.layerwise import ORIGIN
 from tamis.training import Team
@@ -30,8 +30,8 @@ def unfinished(out: Path, team: Team) -> Iterator[Path]:
     would end in the same error, and another one could not use it.
     """
     directory = out.with_name(out.name + SUFFIX)
-    resumes_from(directory, "layer_*.pt")
-    finished = _finished_layers(directory)
+    note_resumption(directory, "layer_*.pt")
+    finished = _count_finished_layers(directory)
     team.wait()  # all have looked before one of them changes anything
     if team.leads:
         _begin(directory, finished)
@@ -39,7 +39,7 @@ def unfinished(out: Path, team: Team) -> Iterator[Path]:
     try:
         yield directory
     except BaseException as error:
-        if not finished and (isinstance(error, TamisError) or not _finished_layers(directory)):
+        if not finished and (isinstance(error, TamisError) or not _count_finished_layers(directory)):
             _remove(directory, team)
         raise
     _remove(directory, team)
@@ -63,7 +63,7 @@ def _begin(directory: Path, finished: int) -> None:
         ) from None
 
 
-def _finished_layers(directory: Path) -> int:
+def _count_finished_layers(directory: Path) -> int:
     return sum(1 for path in directory.glob("layer_*.pt") if re.fullmatch(LAYER, path.name))
 
 

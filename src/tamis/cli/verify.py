@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tamis.cli.device_argument import join_team_exactly
-from tamis.cli.display import console
+from tamis.cli.display import make_console
 from tamis.cli.model_argument import open_network
 from tamis.cli.options import CertifiedDataChoice, ModelChoice
 from tamis.training import load_data
@@ -53,6 +53,6 @@ def end_with(found: Verification, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"ok": found.ok, **asdict(found)}, indent=2))
     else:
-        console().print(f"{found}\n{'verified' if found.ok else 'NOT verified: pass the data that is missing'}")
+        make_console().print(f"{found}\n{'verified' if found.ok else 'NOT verified: pass the data that is missing'}")
     if not found.ok:
         raise typer.Exit(1)

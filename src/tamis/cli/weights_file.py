@@ -53,7 +53,7 @@ def _load_safetensors(module: nn.Module, path: Path) -> str:
 
 
 def _load_pickled(module: nn.Module, path: Path) -> str:
-    state, steps = _unwrapped(_read_pickled(path), module, path)
+    state, steps = _unwrap(_read_pickled(path), module, path)
     wrong = _of_another_shape(module, {name: tuple(value.shape) for name, value in state.items()})
     own = module.state_dict().keys()
     _refuse(module, path, own - state.keys(), state.keys() - own, wrong)
@@ -77,7 +77,7 @@ def _read_pickled(path: Path) -> Any:
         ) from error
 
 
-def _unwrapped(found: Any, module: nn.Module, path: Path) -> tuple[dict[str, Tensor], list[str]]:
+def _unwrap(found: Any, module: nn.Module, path: Path) -> tuple[dict[str, Tensor], list[str]]:
     """Find the state_dict in the content of a file, and say in words what had to be done to find it."""
     steps: list[str] = []
     for key in WRAPPERS:

@@ -64,8 +64,8 @@ def _split_mapping(
         found = [key for key, value in batch.items() if key != label and isinstance(value, Tensor)]
     if len(found) != len(names) or not all(isinstance(batch[key], Tensor) and batch[key].dim() for key in found):
         raise InvalidInput(
-            f"{called}: the network takes {join_names(names)}, and a batch has {join_names(map(str, batch))}: name what goes "
-            f"in as the network does, and labels {' or '.join(LABELS[:2])}"
+            f"{called}: the network takes {join_names(names)}, and a batch has {join_names(map(str, batch))}: name "
+            f"what goes in as the network does, and labels {' or '.join(LABELS[:2])}"
         )
     rest: tuple[Any, ...] = () if label is None else (batch[label],)
     return tuple(batch[key] for key in found), rest

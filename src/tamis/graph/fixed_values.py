@@ -29,7 +29,7 @@ class FixedValues(Mapping[str, Any]):
         self.net, self.batch, self.dtype = net, batch, dtype
         sizes = [node.name for node in net.nodes if is_shape_arithmetic(node.target)]
         self._names = (*net.weights_of_data_nodes, *sizes)
-        self._arithmetic = _arithmetic(net)
+        self._arithmetic = _find_arithmetic_operands(net)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -56,7 +56,7 @@ class FixedValues(Mapping[str, Any]):
                 if len(self.net.users[source]) == 1 or not isinstance(value, Tensor):
                     return value
                 known[source] = value
-            # `_product` writes to its factor, so that a value with several readers is never given away itself.
+            # `_compute_product` writes to its factor, so that a value with several readers is never given away itself.
             return known[source].clone()
 
         node = self.net.node.get(name)
@@ -66,7 +66,7 @@ class FixedValues(Mapping[str, Any]):
         if node.target is SIZE and node.args[0].name in self.net.carries_data:
             return self.net.size_of(node, self.batch)
         if describe(node).entrywise(node) is Entrywise.PRODUCT:
-            return _product(node, *resolve(node.args, lookup))
+            return _compute_product(node, *resolve(node.args, lookup))
         value = node.target(*resolve(node.args, lookup), **resolve(node.kwargs, lookup))
         expanded = isinstance(value, Tensor) and 0 in value.stride()
         return value.contiguous() if expanded else value  # so that each entry has its own place
@@ -75,14 +75,14 @@ class FixedValues(Mapping[str, Any]):
         return value.to(self.dtype, copy=True) if self.dtype and value.is_floating_point() else value.clone()
 
 
-def _product(node: Node, first: Any, second: Any) -> Tensor:
+def _compute_product(node: Node, first: Any, second: Any) -> Tensor:
     """Return a product, computed in the place of the factor that has its shape."""
     # Both factors are the caller's to change (see `_compute`), so that no memory of a weight's size is asked for again.
     large, small = (first, second) if _fits(first, node) else (second, first)
     return large.mul_(small) if _fits(large, node) else first * second
 
 
-def _arithmetic(net: Network) -> frozenset[str]:
+def _find_arithmetic_operands(net: Network) -> frozenset[str]:
     """Return the fixed tensors that data is multiplied with or that are added to it, without indices."""
     met = (
         node.arguments.get(argument)

@@ -18,7 +18,7 @@ from tamis.graph.ops import Capability, capability, describe
 aten = torch.ops.aten  # of the nodes that are written here
 
 
-def foldable(net: Network) -> dict[str, str]:
+def find_foldable(net: Network) -> dict[str, str]:
     """Map each batch-norm node to the layer before it, where nobody else reads that layer."""
     pairs: dict[str, str] = {}
     for node in net.data_nodes:
@@ -56,7 +56,7 @@ def fold_batch_norm(net: Network, fold: bool = True) -> Network:
     if not norms:
         return net
     _check_variances(net, norms)
-    return _Folder(net, foldable(net) if fold else {}).run()
+    return _Folder(net, find_foldable(net) if fold else {}).run()
 
 
 def _check_variances(net: Network, norms: list[Node]) -> None:
@@ -139,16 +139,16 @@ class _Folder:
         scale, shift = self._scale_and_shift(bn)
         named = dict(layer.arguments)
         channels = (bn.shape or ())[1:2]
-        named["weight"] = self._scaled_weight(bn, layer, named["weight"], scale)
+        named["weight"] = self._scale_weight(bn, layer, named["weight"], scale)
         if named["bias"] is not None:
             scaled = self._emit(f"{bn.name}.old_bias", aten.mul.Tensor, (named["bias"], scale), bn, channels)
             shift = self._emit(f"{bn.name}.bias", aten.add.Tensor, (scaled, shift), bn, channels)
         named["bias"] = shift
         return Node(layer.name, layer.target, (), named, layer.module, layer.shape)
 
-    def _scaled_weight(self, bn: Node, layer: Node, weight: Ref, scale: Ref) -> Ref:
+    def _scale_weight(self, bn: Node, layer: Node, weight: Ref, scale: Ref) -> Ref:
         """Multiply each output channel's weights by its s; a grouped transposed kernel needs s laid out by groups."""
-        channels, shape = (bn.shape or ())[1], self._shape(weight.name)
+        channels, shape = (bn.shape or ())[1], self._find_shape(weight.name)
         if describe(layer).channel_axes == (1, 0):
             groups = layer.arguments["groups"]
             # Row i of a transposed kernel (inputs, outputs / groups, *window) holds the outputs of i's group alone.
@@ -164,5 +164,5 @@ class _Folder:
             factor = self._emit(f"{bn.name}.s", aten.reshape.default, (scale, list(column)), bn, column)
         return self._emit(f"{bn.name}.weight", aten.mul.Tensor, (weight, factor), bn, shape)
 
-    def _shape(self, name: str) -> tuple[int, ...]:
+    def _find_shape(self, name: str) -> tuple[int, ...]:
         return self.shapes[name] if name in self.shapes else self.net.shape_of(name)

@@ -38,7 +38,7 @@ def check_same_graph(net: Network, other: Network, needed_by: str, interchangeab
     for place, value in (("first", net), ("second", other)):
         if not isinstance(value, Network):
             raise InvalidInput(f"{needed_by} needs two Networks, the {place} is {type(value).__name__}")
-    difference = _first_difference(net, other, interchangeable)
+    difference = _find_first_difference(net, other, interchangeable)
     if difference is not None:
         hint = "the second must be made from the first" if interchangeable else "make it with net.with_params(...)"
         raise InvalidInput(
@@ -47,8 +47,8 @@ def check_same_graph(net: Network, other: Network, needed_by: str, interchangeab
         )
 
 
-def _first_difference(net: Network, other: Network, interchangeable: bool) -> str | None:
-    lines = [graph_lines(each) if interchangeable else _named_lines(each) for each in (net, other)]
+def _find_first_difference(net: Network, other: Network, interchangeable: bool) -> str | None:
+    lines = [graph_lines(each) if interchangeable else _write_named_lines(each) for each in (net, other)]
     for mine, theirs in zip_longest(*lines):
         if mine != theirs:
             return f"the first has '{_shorten(mine)}' where the second has '{_shorten(theirs)}'"
@@ -74,16 +74,16 @@ def graph_lines(net: Network) -> list[str]:
     # Names come from torch.export and change with its version; places in the order of the graph do not.
     labels = {name: f"%{place}" for place, name in enumerate([*net.inputs, *(node.name for node in net.nodes)])}
     labels |= {name: f"constant{place}" for place, name in enumerate(net.constants)}
-    return _lines(net, labels, [f"constant {_content(value)}" for value in net.constants.values()])
+    return _write_lines(net, labels, [f"constant {_hash_content(value)}" for value in net.constants.values()])
 
 
-def _named_lines(net: Network) -> list[str]:
+def _write_named_lines(net: Network) -> list[str]:
     """Describe a graph with nodes and constants under their own names, and without the values of constants."""
     labels = {name: name for name in (*net.inputs, *net.node, *net.constants)}
-    return _lines(net, labels, [f"constant {name} {tuple(value.shape)}" for name, value in net.constants.items()])
+    return _write_lines(net, labels, [f"constant {name} {tuple(value.shape)}" for name, value in net.constants.items()])
 
 
-def _lines(net: Network, labels: Mapping[str, str], constants: list[str]) -> list[str]:
+def _write_lines(net: Network, labels: Mapping[str, str], constants: list[str]) -> list[str]:
     lines = [f"input {labels[name]} {shape}" for name, shape in zip(net.inputs, net.input_shapes, strict=True)]
     lines.append(f"batched {net.batched}")
     # Sorted, since the order of a state_dict says nothing about the function.
@@ -92,24 +92,24 @@ def _lines(net: Network, labels: Mapping[str, str], constants: list[str]) -> lis
     lines += constants
     for node in net.nodes:
         arguments = {name: value for name, value in node.arguments.items() if name not in PLACES}
-        lines.append(f"{labels[node.name]} = {node.op} {_argument_text(arguments, labels)}")
+        lines.append(f"{labels[node.name]} = {node.op} {_write_argument(arguments, labels)}")
     structure = pytree.tree_unflatten(list(range(len(net.outputs))), net.output_structure)
-    return [*lines, f"outputs {_argument_text(net.outputs, labels)} as {structure!r}"]
+    return [*lines, f"outputs {_write_argument(net.outputs, labels)} as {structure!r}"]
 
 
-def _argument_text(value: Any, labels: Mapping[str, str]) -> str:
+def _write_argument(value: Any, labels: Mapping[str, str]) -> str:
     if isinstance(value, Ref):
         return labels.get(value.name, value.name)
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_argument_text(item, labels) for item in value) + "]"
+        return "[" + ", ".join(_write_argument(item, labels) for item in value) + "]"
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {_argument_text(item, labels)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{key}: {_write_argument(item, labels)}" for key, item in value.items()) + "}"
     if isinstance(value, torch.fx.GraphModule):  # of a higher-order operation
         return str(value.code)
     return repr(value)
 
 
-def _content(value: Tensor) -> str:
+def _hash_content(value: Tensor) -> str:
     # By bytes and not by values: two NaNs of the same bits are the same constant, and 0 and −0 are not.
     data = tensor_bytes(value).numpy().data
     return f"{value.dtype} {tuple(value.shape)} {hashlib.sha256(data).hexdigest()}"

@@ -47,7 +47,7 @@ class Node:
         """Pickle a torch operation by its name, since the object itself cannot be pickled."""
         ours = (torch._ops.OpOverload, torch._ops.HigherOrderOperator)
         target = _Operation(str(self.target)) if isinstance(self.target, ours) else self.target
-        return _node, (self.name, target, self.args, dict(self.kwargs), self.module, self.shape)
+        return _make_node, (self.name, target, self.args, dict(self.kwargs), self.module, self.shape)
 
     @property
     def op(self) -> str:
@@ -88,7 +88,7 @@ class _Operation:
         return operation
 
 
-def _node(name: str, target: Any, *rest: Any) -> Node:
+def _make_node(name: str, target: Any, *rest: Any) -> Node:
     return Node(name, target.look_up() if isinstance(target, _Operation) else target, *rest)
 
 
@@ -185,11 +185,11 @@ class Network:
         return self  # nothing in it changes
 
     def __reduce__(self) -> tuple[Callable[..., Network], tuple[dict[str, Any]]]:
-        arguments = {name: getattr(self, name) for name in _arguments()}
+        arguments = {name: getattr(self, name) for name in _list_arguments()}
         plain = {n: dict(v) if isinstance(v, MappingProxyType) else v for n, v in arguments.items()}
         # A structure as an example of it: torch's own description of one cannot be read back without a warning.
         plain["output_structure"] = pytree.tree_unflatten(range(len(self.outputs)), self.output_structure)
-        return _network, (plain,)
+        return _make_network, (plain,)
 
     def __repr__(self) -> str:
         size = sum(self.params[name].numel() for name in self.trainable)
@@ -403,7 +403,7 @@ class Network:
 
     def replace(self, **changes: Any) -> Network:
         """Return a copy with some constructor arguments replaced."""
-        return Network(**{name: changes.get(name, getattr(self, name)) for name in _arguments()})
+        return Network(**{name: changes.get(name, getattr(self, name)) for name in _list_arguments()})
 
     def check_finite(self) -> None:
         """Raise InvalidParameters where a parameter is NaN or infinite, naming it and the first such entry."""
@@ -420,11 +420,11 @@ class Network:
                     )
 
 
-def _arguments() -> list[str]:
+def _list_arguments() -> list[str]:
     """Return the arguments of the constructor, which are all that a network is."""
     return [name for name in inspect.signature(Network.__init__).parameters if name != "self"]
 
 
-def _network(arguments: dict[str, Any]) -> Network:
+def _make_network(arguments: dict[str, Any]) -> Network:
     structure = pytree.tree_structure(arguments["output_structure"])
     return Network(**{**arguments, "output_structure": structure})

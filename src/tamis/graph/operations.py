@@ -39,19 +39,21 @@ class Operation:
 
 def operations_of(net: Network) -> tuple[Operation, ...]:
     """Return the operations that an input reaches, with what they cost."""
-    return tuple(_operations(net))
+    return tuple(_iterate_operations(net))
 
 
-def _operations(net: Network) -> Iterator[Operation]:
+def _iterate_operations(net: Network) -> Iterator[Operation]:
     # Counting needs shapes only: on "meta" nothing is computed, and a large network takes no memory.
     values = {name: _drop_values(value) for name, value in FixedValues(net).items()}
     values |= {name: torch.empty(s, device="meta") for name, s in zip(net.inputs, net.input_shapes, strict=True)}
     for node in net.data_nodes:
         call = Call(node, values.__getitem__, net.carries_data)
         values[node.name] = None if node.shape is None else torch.empty(node.shape, device="meta")
-        names = tuple(_parameters_of(net, node))
+        names = tuple(_find_parameters(net, node))
         count = sum(net.params[name].numel() for name in names)
-        yield Operation(node.name, node.module, node.op, node.shape, names, count, _macs(call), capability(net, node))
+        yield Operation(
+            node.name, node.module, node.op, node.shape, names, count, _count_macs(call), capability(net, node)
+        )
 
 
 def _drop_values(value: Any) -> Any:
@@ -61,7 +63,7 @@ def _drop_values(value: Any) -> Any:
     return torch.empty(value.shape, device="meta", dtype=torch.float32 if value.is_floating_point() else value.dtype)
 
 
-def _macs(call: Call) -> int | None:
+def _count_macs(call: Call) -> int | None:
     op = describe(call.node)
     if op is OPAQUE:
         return None
@@ -71,7 +73,7 @@ def _macs(call: Call) -> int | None:
         return None
 
 
-def _parameters_of(net: Network, node: Node) -> Iterator[str]:
+def _find_parameters(net: Network, node: Node) -> Iterator[str]:
     """Yield trainable parameters that a node reads, directly or through a computed weight (a mask times a weight)."""
     # Data counts as seen: the parameters behind it belong to the operations that computed it.
     pending, seen = list(node.references), set(net.carries_data)

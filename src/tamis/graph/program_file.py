@@ -104,7 +104,7 @@ def _rebuild_archive(path: Path, content: bytes) -> bytes:
                 made[name] = members[name]
     except UNREADABLE as error:
         _refuse_unreadable(path, error)
-    return _archive(made)
+    return _write_archive(made)
 
 
 # -- the archive -------------------------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ def _read_members(path: Path, content: bytes) -> dict[str, bytes]:
         return {entry.filename.removeprefix(root): archive.read(entry) for entry in entries}
 
 
-def _archive(members: Mapping[str, bytes]) -> bytes:
+def _write_archive(members: Mapping[str, bytes]) -> bytes:
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as archive:
         for name, content in members.items():
@@ -143,10 +143,10 @@ def _archive(members: Mapping[str, bytes]) -> bytes:
 
 
 def _parse_json(text: bytes | str) -> Any:
-    return json.loads(text, parse_int=_whole)
+    return json.loads(text, parse_int=_parse_whole)
 
 
-def _whole(digits: str) -> int:
+def _parse_whole(digits: str) -> int:
     number = int(digits)
     if abs(number) > LARGEST:
         raise ValueError(f"{digits:.30} is too large")

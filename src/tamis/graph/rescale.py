@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tamis.errors import InvalidInput, InvalidParameters
 from tamis.graph.fixed_values import FixedValues
-from tamis.graph.fold import fold_batch_norm, foldable
+from tamis.graph.fold import find_foldable, fold_batch_norm
 from tamis.graph.network import Network
 from tamis.graph.ops import OPAQUE, Call, Capability, Entrywise, capability, describe
 from tamis.graph.symmetry import ONE, Layer, Scales
@@ -21,7 +21,7 @@ POWERS = (1.0, 128.0, 4096.0)  # thesis, appendix E.1.2
 def symmetries(net: Network) -> Scales:
     """Return the rescaling symmetries of a network; channels of a convolution are rescaled whole."""
     products = frozenset(node.name for node in net.nodes if describe(node).entrywise(node) is Entrywise.PRODUCT)
-    scales = Scales(net, frozenset(foldable(net)), products)
+    scales = Scales(net, frozenset(find_foldable(net)), products)
     fixed = FixedValues(net)
     values: dict[str, Any] = {}
     for name, shape in zip(net.inputs, net.input_shapes, strict=True):
@@ -137,7 +137,7 @@ def choose_scales(scales: Scales, rule: Callable[[Layer, Tensor, Tensor | None],
         weight, bias = layer_weights(folded, layer, values)
         # What is neither decided nor fed has had nothing flow into it: its weights must not count in a norm.
         flowing = torch.where(decided[incoming] | fed[incoming], 1 / chosen[incoming], 0.0)
-        wanted = rule(layer, weight * layer.over_inputs(flowing.to(weight.device), weight.dim()), bias).cpu()
+        wanted = rule(layer, weight * layer.spread_over_inputs(flowing.to(weight.device), weight.dim()), bias).cpu()
         # Tied channels of one layer share the smallest factor, that is the largest norm.
         shared = torch.full((scales.count,), float("inf"), dtype=torch.float64)
         shared.scatter_reduce_(0, outgoing, wanted, "amin")

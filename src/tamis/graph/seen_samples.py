@@ -94,7 +94,7 @@ class SeenSamples:
     @classmethod
     def of(cls, digests: Array, purpose: Purpose) -> SeenSamples:
         """Make the set of the samples with these digests."""
-        return cls(np.unique(_cells(digests)), purposes=(purpose,)) if len(digests) else NOTHING_SEEN
+        return cls(np.unique(_find_cells(digests)), purposes=(purpose,)) if len(digests) else NOTHING_SEEN
 
     def __bool__(self) -> bool:
         return len(self.cells) > 0
@@ -119,7 +119,7 @@ class SeenSamples:
     def count(self, digests: Array) -> int:
         """Return how many of these samples are remembered, each counted once."""
         # By whole digests, not by cells: two samples that share a cell count as two.
-        wanted = _cells(np.unique(digests))
+        wanted = _find_cells(np.unique(digests))
         return int(np.isin(wanted, self.cells).sum())
 
     def first(self, count: int) -> SeenSamples:
@@ -133,7 +133,7 @@ class SeenSamples:
 NOTHING_SEEN = SeenSamples(np.empty(0, dtype=np.int64))
 
 
-def _cells(digests: Array) -> Array:
+def _find_cells(digests: Array) -> Array:
     return (digests >> np.uint64(DIGEST_BITS - CELL_BITS)).astype(np.int64)
 
 

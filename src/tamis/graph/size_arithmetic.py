@@ -35,21 +35,23 @@ def find_excess(graph: Mapping[str, Any], given: int = SIZE) -> str | None:
         graph: as `torch.export.save` writes it.
         given: the bits of sizes that come from outside of it.
     """
-    return next((f"it calls {target}{why}" for target, _, why in _results(graph, given) if why), None)
+    return next((f"it calls {target}{why}" for target, _, why in _iterate_results(graph, given) if why), None)
 
 
-def _results(graph: Mapping[str, Any], given: int) -> Iterator[tuple[str, int, str]]:
+def _iterate_results(graph: Mapping[str, Any], given: int) -> Iterator[tuple[str, int, str]]:
     """Yield for every node, also of graphs inside it, what it calls, how many bits that gives, and what is wrong."""
     known: dict[str, int] = {}
     for node in graph["nodes"]:
         target, arguments = node["target"], [each["arg"] for each in node["inputs"]]
-        widths = [width for each in arguments if "as_graph" not in each for width in _widths(each, known, given)]
-        bits = _bits(target, widths)
+        widths = [
+            width for each in arguments if "as_graph" not in each for width in _iterate_widths(each, known, given)
+        ]
+        bits = _bound_bits(target, widths)
         for inner in (each["as_graph"]["graph"] for each in arguments if "as_graph" in each):
-            for result in _results(inner, max(widths, default=given)):
+            for result in _iterate_results(inner, max(widths, default=given)):
                 bits = max(bits, result[1])
                 yield result
-        known.update(dict.fromkeys(_words(node["outputs"]), bits))
+        known.update(dict.fromkeys(_iterate_words(node["outputs"]), bits))
         why = f" for numbers that may have more than {LONGEST} bits" if bits > LONGEST else ""
         if target in FUNCTIONS and not NUMBERS.issuperset(key for each in arguments for key in each):
             why = (
@@ -58,13 +60,13 @@ def _results(graph: Mapping[str, Any], given: int) -> Iterator[tuple[str, int, s
         yield target, bits, why
 
 
-def _bits(target: str, widths: list[int]) -> int:
+def _bound_bits(target: str, widths: list[int]) -> int:
     if target == "_operator.mul":
         return sum(widths)
     return max(widths, default=0) + len(widths) if target in (*FUNCTIONS, ITEM) else SIZE
 
 
-def _widths(value: Any, known: Mapping[str, int], given: int) -> Iterator[int]:
+def _iterate_widths(value: Any, known: Mapping[str, int], given: int) -> Iterator[int]:
     """Return the bits of all numbers in an argument, where every text is a name."""
     if isinstance(value, str):
         yield known.get(value, given)
@@ -72,12 +74,12 @@ def _widths(value: Any, known: Mapping[str, int], given: int) -> Iterator[int]:
         yield value.bit_length()
     elif isinstance(value, (dict, list)):
         for each in value.values() if isinstance(value, dict) else value:
-            yield from _widths(each, known, given)
+            yield from _iterate_widths(each, known, given)
 
 
-def _words(value: Any) -> Iterator[str]:
+def _iterate_words(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, (dict, list)):
         for each in value.values() if isinstance(value, dict) else value:
-            yield from _words(each)
+            yield from _iterate_words(each)

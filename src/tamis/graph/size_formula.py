@@ -55,7 +55,7 @@ def _is_arithmetic(node: ast.AST) -> bool:
             given = [each.value for each in assumptions]
             return NAME.fullmatch(name) is not None and all(isinstance(each, ast.Constant) for each in given)
         case ast.Call(func=ast.Name(id="Float"), args=[ast.Constant(value=str() as number)], keywords=[precision]):
-            return DECIMAL.fullmatch(number) is not None and _number(precision.value) <= MOST_DIGITS
+            return DECIMAL.fullmatch(number) is not None and _read_number(precision.value) <= MOST_DIGITS
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in FUNCTIONS:
             return all(map(_is_arithmetic, arguments)) and _is_short(name, arguments)
     return False
@@ -65,9 +65,9 @@ def _is_short(function: str, given: list[ast.expr]) -> bool:
     """Return whether the result has no more digits than memory can hold."""
     if function in POWERS:
         # A power of a symbol stays a formula. A power of numbers is computed, and could have any number of digits.
-        return len(given) == 2 and _is_symbol(given[0]) and _number(given[1]) <= LARGEST_POWER
+        return len(given) == 2 and _is_symbol(given[0]) and _read_number(given[1]) <= LARGEST_POWER
     if function in ("Float", "RoundDecimal"):  # the second argument says how many digits
-        return all(_number(each) <= MOST_DIGITS for each in given[1:])
+        return all(_read_number(each) <= MOST_DIGITS for each in given[1:])
     return True
 
 
@@ -75,11 +75,11 @@ def _is_symbol(node: ast.AST) -> bool:
     return isinstance(node, ast.Name) or (isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Symbol")
 
 
-def _number(node: ast.AST) -> float:
+def _read_number(node: ast.AST) -> float:
     """Return the size of a literal number, as 3, -3, or Integer(3), and infinity for anything else."""
     match node:
         case ast.Constant(value=int() | float() as number):
             return abs(number)
         case ast.UnaryOp(operand=inside) | ast.Call(func=ast.Name(id="Integer"), args=[inside]):
-            return _number(inside)
+            return _read_number(inside)
     return float("inf")

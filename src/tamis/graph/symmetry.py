@@ -47,11 +47,11 @@ class Layer:
     incoming: Tensor
     outgoing: Tensor
 
-    def over_outputs(self, values: Tensor, weight_dim: int) -> Tensor:
+    def spread_over_outputs(self, values: Tensor, weight_dim: int) -> Tensor:
         """Arrange one value per output channel to broadcast with the weight."""
         return self._arrange(values, self.output_axis, len(self.incoming), weight_dim)
 
-    def over_inputs(self, values: Tensor, weight_dim: int) -> Tensor:
+    def spread_over_inputs(self, values: Tensor, weight_dim: int) -> Tensor:
         """Arrange one value per input channel to broadcast with the weight."""
         return self._arrange(values, self.input_axis, len(self.outgoing), weight_dim)
 
@@ -152,12 +152,12 @@ class Scales:
         output_axis, input_axis = axes
         # None where the weight is computed, shared or read twice: then a scale could not be absorbed here alone.
         owner = self._find_owner(node, weight)
-        shape = self._shape(node, weight)
+        shape = self._find_shape(node, weight)
         # A transposed kernel has one group's outputs on axis 1, the others are on axis 0.
         size = shape[output_axis] * (groups if output_axis == 1 else 1)
         has_bias = bias is not None and node.arguments.get(bias) is not None
         bias_owner = self._find_owner(node, bias) if has_bias and bias else None
-        if bias_owner is not None and bias and self._shape(node, bias) != (size,):
+        if bias_owner is not None and bias and self._find_shape(node, bias) != (size,):
             bias_owner = None  # one bias for several channels
         # A weight that only this layer reads can absorb 1/λ of its inputs. Its outputs have scales of their own only if
         # the bias can follow as well.
@@ -172,7 +172,10 @@ class Scales:
         if owner is not None:
             # w ← λ_out w / λ_in: inputs arrive multiplied by λ_in, and outputs must leave multiplied by λ_out
             # (Definition 2.4.1).
-            times, over = layer.over_outputs(outgoing, len(shape)), layer.over_inputs(incoming, len(shape))
+            times, over = (
+                layer.spread_over_outputs(outgoing, len(shape)),
+                layer.spread_over_inputs(incoming, len(shape)),
+            )
             self.rescalings.append(Rescaling(owner, times, over))
         if free and bias_owner is not None:
             # A bias reads a constant 1, which has no scale to be divided by.
@@ -213,7 +216,7 @@ class Scales:
         if owner is None:
             self.fix(variables)
             return variables
-        shape = self._shape(node, fixed)
+        shape = self._find_shape(node, fixed)
         # The parameter broadcasts as torch does it: missing dimensions are in front.
         padded = (1,) * (variables.dim() - len(shape)) + shape
         tied = [dim for dim, size in enumerate(padded) if size == 1]
@@ -282,7 +285,7 @@ class Scales:
         if differ.any():
             self._ties.append(torch.unique(torch.stack([a[differ], b[differ]], 1), dim=0).long())
 
-    def _shape(self, node: Node, argument: str) -> tuple[int, ...]:
+    def _find_shape(self, node: Node, argument: str) -> tuple[int, ...]:
         return self.net.shape_of(node.arguments[argument].name)
 
     def _find_owner(self, node: Node, argument: str) -> str | None:
@@ -301,7 +304,7 @@ class Scales:
             weight, mask = source.arguments[factor], source.arguments[other]
             if isinstance(weight, Ref) and isinstance(mask, Ref) and mask.name in masks:
                 alone = weight.name in self.net.trainable and self._is_used_once(weight.name)
-                if alone and self._shape(source, factor) == source.shape:
+                if alone and self._find_shape(source, factor) == source.shape:
                     return weight.name
         return None
 

@@ -160,17 +160,17 @@ def _mixes_samples(net: Network, examples: tuple[Tensor, ...]) -> bool:
     if not net.batched or any(_is_random(node) for node in net.nodes):  # other draws would be taken for other samples
         return False
 
-    def second_outputs(around: list[Tensor], after: int) -> list[Tensor]:
+    def compute_second_outputs(around: list[Tensor], after: int) -> list[Tensor]:
         pairs = zip(examples, around, strict=True)
         # The sample in question is the second, with one neighbour before it and `after` behind: both the neighbours and
         # their number change between the two calls.
         batch = [torch.cat([other, example[:1], *[other] * after]) for example, other in pairs]
         return [output[1] for output in pytree.tree_leaves(net(*batch)) if isinstance(output, Tensor)]
 
-    alike = second_outputs([example[:1] for example in examples], 1)
+    alike = compute_second_outputs([example[:1] for example in examples], 1)
     # NaN spreads to whatever reads it: a sample that comes out finite beside one of NaNs does not depend on it.
     spoilt = [example[:1] * (torch.nan if example.is_floating_point() else 0) for example in examples]
-    spoiled = second_outputs(spoilt, 2)
+    spoiled = compute_second_outputs(spoilt, 2)
     return any(_differ(a, b) for a, b in zip(alike, spoiled, strict=True) if a.numel() and a.is_floating_point())
 
 
@@ -286,7 +286,7 @@ def _keeps_batch(program: ExportedProgram) -> bool:
         if node.op == "placeholder" and node.name in user_inputs:
             first.append(node.meta["val"].shape[0])
         if node.op == "output":
-            results = [r.meta.get("val") for r in _user_outputs(program, node) if isinstance(r, torch.fx.Node)]
+            results = [r.meta.get("val") for r in _select_user_outputs(program, node) if isinstance(r, torch.fx.Node)]
             first += [value.shape[0] if isinstance(value, Tensor) and value.dim() else None for value in results]
     return all(isinstance(size, torch.SymInt) for size in first) and len({str(size) for size in first}) == 1
 
@@ -372,7 +372,7 @@ class _Builder:
             elif node.op == "get_attr":  # a sub-graph of a higher-order operation
                 self.known[node.name] = getattr(self.program.graph_module, node.target)
             elif node.op == "output":
-                outputs = self._convert(_user_outputs(self.program, node))
+                outputs = self._convert(_select_user_outputs(self.program, node))
         structure = self.program.call_spec.out_spec
         assert structure is not None
         needed = self._find_needed(outputs)
@@ -412,7 +412,7 @@ class _Builder:
             raise TraceError(f"input '{node.name}' of the model is {value!r}, not a tensor")
         name = self._find_free_name(node.name)
         self.inputs.append(name)
-        self.input_shapes.append(self._shape(value) or ())
+        self.input_shapes.append(self._find_shape(value) or ())
         self.input_dtypes.append(value.dtype)
         self.known[node.name] = Ref(name)
 
@@ -459,7 +459,7 @@ class _Builder:
         if target is operator.getitem and isinstance(value, Tensor) and not value.is_floating_point():
             value = None  # indices are not neurons
         kwargs, fresh = self._convert(dict(node.kwargs)), self._find_free_name(node.name)
-        self.nodes.append(Node(fresh, target, args, kwargs, _module_path(node), self._shape(value)))  # type: ignore[arg-type]
+        self.nodes.append(Node(fresh, target, args, kwargs, _find_module_path(node), self._find_shape(value)))  # type: ignore[arg-type]
         self.known[node.name] = Ref(fresh)
 
     def _read_batch_size(self) -> Ref:
@@ -488,7 +488,7 @@ class _Builder:
             return {key: self._convert(item) for key, item in value.items()}
         return value
 
-    def _shape(self, value: Any) -> tuple[int, ...] | None:
+    def _find_shape(self, value: Any) -> tuple[int, ...] | None:
         """Return a traced value's shape with every free symbol set to one."""
         if not isinstance(value, Tensor):
             return None
@@ -509,7 +509,7 @@ class _Builder:
         return needed
 
 
-def _user_outputs(program: ExportedProgram, output: torch.fx.Node) -> tuple[Any, ...]:
+def _select_user_outputs(program: ExportedProgram, output: torch.fx.Node) -> tuple[Any, ...]:
     """Return what the model returns, without the new values of buffers that it updates."""
     kinds = [spec.kind for spec in program.graph_signature.output_specs]
     results: Any = output.args[0]
@@ -520,7 +520,7 @@ def _is_batch_norm(node: Any) -> bool:
     return isinstance(node, torch.fx.Node) and node.target is aten._native_batch_norm_legit_no_training.default
 
 
-def _module_path(node: torch.fx.Node) -> str:
+def _find_module_path(node: torch.fx.Node) -> str:
     """Return the path of a node's module in the model, such as 'layer1.0.conv1'."""
     stack = node.meta.get("nn_module_stack") or {}
     paths = [path for path, _ in stack.values() if not path.startswith("_empty")]

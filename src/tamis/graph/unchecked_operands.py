@@ -29,8 +29,9 @@ def _find_stored_mismatches(program: ExportedProgram) -> Iterator[str]:
         found, claim = stored.get(spec.target or ""), said.get(getattr(spec.arg, "name", ""))
         if not isinstance(found, Tensor) or not isinstance(claim, Tensor):
             continue
-        if found.dtype != claim.dtype or _shape(found) != _shape(claim):
-            yield f"its tensor {spec.target!r:.200} is {_tensor_text(found)}, and its graph says {_tensor_text(claim)}"
+        if found.dtype != claim.dtype or _format_shape(found) != _format_shape(claim):
+            there, claimed = _describe_tensor(found), _describe_tensor(claim)
+            yield f"its tensor {spec.target!r:.200} is {there}, and its graph says {claimed}"
 
 
 def _find_operand_mismatches(program: ExportedProgram) -> Iterator[str]:
@@ -44,16 +45,16 @@ def _find_operand_mismatches(program: ExportedProgram) -> Iterator[str]:
 def _operands_fit(fits: Callable[..., bool], node: torch.fx.Node) -> bool:
     """Return whether the operands fit; operands of unknown shape do not."""
     try:
-        return fits(*torch.fx.node.map_arg(node.args, lambda each: _shape(each.meta["val"])), **node.kwargs)
+        return fits(*torch.fx.node.map_arg(node.args, lambda each: _format_shape(each.meta["val"])), **node.kwargs)
     except (KeyError, AttributeError, IndexError, TypeError, ValueError):
         return False
 
 
-def _tensor_text(value: Tensor) -> str:
-    return f"{value.dtype} of shape ({', '.join(_shape(value))})"
+def _describe_tensor(value: Tensor) -> str:
+    return f"{value.dtype} of shape ({', '.join(_format_shape(value))})"
 
 
-def _shape(value: Tensor) -> tuple[str, ...]:
+def _format_shape(value: Tensor) -> tuple[str, ...]:
     """Return sizes as texts, where two sizes are the same if they have the same formula."""
     return tuple(map(str, value.shape))
 

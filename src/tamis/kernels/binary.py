@@ -56,13 +56,13 @@ from tamis.kernels.binary_arguments import (
     Operands,
     TensorKind,
     check_images,
+    check_result_shape,
     check_vectors,
     describe,
     kind_of,
     kinds_of,
-    result_shape,
 )
-from tamis.kernels.bit_layout import words_of
+from tamis.kernels.bit_layout import count_words
 from tamis.kernels.triton import runs_on
 
 NO_EPILOGUE = EpilogueKind()
@@ -162,7 +162,7 @@ def prepare_layer(
     The layer is cached for tensors of the same kinds: to check them and to plan the convolution takes longer than to
     run a small one.
     """
-    result = result_shape(kinds, geometry)
+    result = check_result_shape(kinds, geometry)
     x, weight, scales = kinds.x, kinds.weight, kinds.scales
     if x[0][0] == 0:
         return result, None
@@ -175,14 +175,21 @@ def prepare_layer(
             )
     extension = dispatch.native()
     assert extension is not None
-    # The lengths stand in the order of `BinaryLayer` in _native.pyi, which `addresses_of` has, too.
+    # The lengths stand in the order of `BinaryLayer` in _native.pyi, which `list_addresses` has, too.
     full = len(scales[0][0]) == 3
     factors = [0 if full else scales[0][0].numel(), scales[0][0].numel() if full else 0]
     factors += [scale[0].numel() for scale in scales[1:]] + [0] * (3 - len(scales))
     bits, to_bits = x[1] == torch.int64, kinds.out_thresholds is not None
-    lengths = [0 if bits else x[0].numel(), *map(_length, (kinds.thresholds, kinds.flips)), x[0].numel() if bits else 0]
+    lengths = [
+        0 if bits else x[0].numel(),
+        *map(_measure_length, (kinds.thresholds, kinds.flips)),
+        x[0].numel() if bits else 0,
+    ]
     lengths += [weight[0].numel(), *factors, 0 if to_bits else prod(result), prod(result) if to_bits else 0]
-    lengths += [*map(_length, (kinds.out_thresholds, kinds.out_flips, *after)), prod(result) if epilogue.adds else 0]
+    lengths += [
+        *map(_measure_length, (kinds.out_thresholds, kinds.out_flips, *after)),
+        prod(result) if epilogue.adds else 0,
+    ]
     groups = weight[0][0]
     layer = extension.BinaryLayer(
         kernel,
@@ -203,7 +210,7 @@ def prepare_layer(
     return result, layer
 
 
-def _length(vector: TensorKind | None) -> int:
+def _measure_length(vector: TensorKind | None) -> int:
     return 0 if vector is None else vector[0].numel()
 
 
@@ -221,14 +228,14 @@ def _conv2d_cpu(operands: Operands[Tensor], geometry: Geometry) -> Tensor:
     numbers, words = x.contiguous(), weight.contiguous()
     factors = [scale.contiguous() for scale in scales]
     others = [None if vector is None else vector.contiguous() for vector in vectors]
-    addresses = addresses_of(words, factors, *others)
+    addresses = list_addresses(words, factors, *others)
     addresses[3 if x.dtype == torch.int64 else 0] = numbers.data_ptr()
     addresses[10 if to_bits else 9] = result.data_ptr()
     layer.run(torch.get_num_threads(), addresses)
     return result
 
 
-def addresses_of(weight: Tensor, scales: Sequence[Tensor], *vectors: Tensor | None) -> list[int]:
+def list_addresses(weight: Tensor, scales: Sequence[Tensor], *vectors: Tensor | None) -> list[int]:
     """Return the addresses that the extension takes, in its order.
 
     The tensors are contiguous. An address is 0 where there is no tensor, and for the input, the result and the tensor
@@ -259,7 +266,7 @@ def _pack_cpu(x: Tensor, thresholds: Tensor, flips: Tensor, groups: int) -> Tens
 
 def _conv2d_fallback(operands: Operands[Tensor], geometry: Geometry) -> Tensor:
     """Compute a layer by Triton on a GPU, and by PyTorch elsewhere."""
-    result_shape(kinds_of(operands), geometry)
+    check_result_shape(kinds_of(operands), geometry)
     x, weight, scales = operands.x, operands.weight, operands.scales
     if operands.thresholds is not None and operands.flips is not None:
         x = _pack_fallback(x, operands.thresholds, operands.flips, weight.shape[0])
@@ -284,14 +291,14 @@ def _pack_fallback(x: Tensor, thresholds: Tensor, flips: Tensor, groups: int) ->
 
 def _conv2d_fake(operands: Operands[Tensor], geometry: Geometry) -> Tensor:
     """Return an empty tensor of the result's shape and dtype, after the same checks."""
-    shape = result_shape(kinds_of(operands), geometry)
+    shape = check_result_shape(kinds_of(operands), geometry)
     dtype = torch.float32 if operands.out_thresholds is None else torch.int64
     return operands.x.new_empty(shape, dtype=dtype)
 
 
 def _pack_fake(x: Tensor, thresholds: Tensor, flips: Tensor, groups: int) -> Tensor:
     batch, channels, height, width = x.shape
-    return x.new_empty((batch, groups, words_of(channels // groups), height, width), dtype=torch.int64)
+    return x.new_empty((batch, groups, count_words(channels // groups), height, width), dtype=torch.int64)
 
 
 def _as_operator(run: Callable[[Operands[Tensor], Geometry], Tensor]) -> Callable[..., Tensor]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tamis.errors import InvalidInput
-from tamis.kernels.bit_layout import rows_of, words_of
+from tamis.kernels.bit_layout import count_packed_rows, count_words
 
 MOST_PRODUCTS = 1 << 22  # of one output, and one more: the kernels add them up as 32-bit integers, then as float32
 
@@ -133,7 +133,7 @@ def check_vectors(
         raise InvalidInput(f"{name} got inputs on {device}, {tau} on {thresholds[2]}, {f} on {flips[2]}")
 
 
-def _output_size(size: Sequence[int], geometry: Geometry) -> tuple[int, int]:
+def _compute_output_size(size: Sequence[int], geometry: Geometry) -> tuple[int, int]:
     _, _, *kernel = geometry.weight_shape
     stride, padding, dilation = geometry.stride, geometry.padding, geometry.dilation
     if not len(stride) == len(padding) == len(dilation) == 2:
@@ -155,14 +155,14 @@ def _output_size(size: Sequence[int], geometry: Geometry) -> tuple[int, int]:
     return height, width
 
 
-def result_shape(kinds: Operands[TensorKind], geometry: Geometry) -> tuple[int, ...]:
+def check_result_shape(kinds: Operands[TensorKind], geometry: Geometry) -> tuple[int, ...]:
     """Check everything that could be wrong with a call, and return the shape of its result."""
     x, weight, shape = kinds.x, kinds.weight, geometry.weight_shape
     if len(shape) != 4 or min(shape) < 1:
         raise InvalidInput(f"binary_conv2d needs a weight_shape (O, C / groups, kh, kw), not {tuple(shape)}")
     outputs, each, *kernel = shape
     taps, groups = kernel[0] * kernel[1], weight[0][0] if len(weight[0]) == 4 else 0
-    rows = sum(rows_of(each, taps))
+    rows = sum(count_packed_rows(each, taps))
     packed = (groups, -(-outputs // groups // 8), rows, 8) if groups else ()
     if weight[1] != torch.int64 or weight[0] != packed or outputs % groups or weight[2] != x[2]:
         raise InvalidInput(
@@ -172,7 +172,7 @@ def result_shape(kinds: Operands[TensorKind], geometry: Geometry) -> tuple[int, 
     if each * taps >= MOST_PRODUCTS:
         raise InvalidInput(f"binary_conv2d sums fewer than 2²² products, not {each * taps}: weights {tuple(shape)}")
     _check_input(kinds, shape, groups)
-    height, width = _output_size(x[0][-2:], geometry)
+    height, width = _compute_output_size(x[0][-2:], geometry)
     _check_scales(kinds.scales, (outputs, height, width), x[2])
     out_thresholds, out_flips, out_groups = kinds.out_thresholds, kinds.out_flips, geometry.out_groups
     if (out_thresholds is None) != (out_flips is None):
@@ -186,7 +186,7 @@ def result_shape(kinds: Operands[TensorKind], geometry: Geometry) -> tuple[int, 
         )
     if out_groups < 1 or outputs % out_groups:
         raise InvalidInput(f"binary_conv2d got {outputs} output channels, which {out_groups} out_groups do not divide")
-    return x[0][0], out_groups, words_of(outputs // out_groups), height, width
+    return x[0][0], out_groups, count_words(outputs // out_groups), height, width
 
 
 def _check_input(kinds: Operands[TensorKind], shape: Sequence[int], groups: int) -> None:
@@ -194,7 +194,7 @@ def _check_input(kinds: Operands[TensorKind], shape: Sequence[int], groups: int)
     x, thresholds, flips = kinds.x, kinds.thresholds, kinds.flips
     each = shape[1]
     if x[1] == torch.int64:
-        words = words_of(each)
+        words = count_words(each)
         if len(x[0]) != 5 or tuple(x[0][1:3]) != (groups, words):
             raise InvalidInput(
                 f"binary_conv2d needs packed bits (N, {groups}, {words}, H, W) for weights {tuple(shape)} in {groups} "

@@ -89,7 +89,7 @@ class CachedBinaryConv2d:
             return None
         extension = dispatch.native()
         assert extension is not None
-        bound = extension.BoundLayer(layer, binary.addresses_of(weight, scales, *vectors, *after))
+        bound = extension.BoundLayer(layer, binary.list_addresses(weight, scales, *vectors, *after))
         return _Call(torch.Size(shape), torch.float32 if out_thresholds is None else torch.int64, bound, tensors)
 
     def __getstate__(self) -> dict[str, Any]:

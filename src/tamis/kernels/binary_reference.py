@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tamis.kernels.binary_arguments import Geometry
-from tamis.kernels.bit_layout import COUNT, OCT, WORD, counts_in_word, rows_of, words_of
+from tamis.kernels.bit_layout import COUNT, OCT, WORD, count_packed_rows, count_taps_per_word, count_words
 
 
 def pack_bits(x: Tensor, thresholds: Tensor, flips: Tensor, groups: int) -> Tensor:
@@ -20,15 +20,15 @@ def pack_bits(x: Tensor, thresholds: Tensor, flips: Tensor, groups: int) -> Tens
     batch, channels, height, width = x.shape
     each = channels // groups
     bits = (x >= thresholds[:, None, None]) ^ flips[:, None, None]
-    padded = bits.new_zeros(batch, groups, words_of(each) * WORD, height, width)
+    padded = bits.new_zeros(batch, groups, count_words(each) * WORD, height, width)
     padded[:, :, :each] = bits.reshape(batch, groups, each, height, width)
     # Each bit has a place of its own in the word, so that a sum is a union.
     shifts = torch.arange(WORD, device=x.device).view(WORD, 1, 1)
-    words = padded.view(batch, groups, words_of(each), WORD, height, width)
+    words = padded.view(batch, groups, count_words(each), WORD, height, width)
     return (words.long() << shifts).sum(3)
 
 
-def signs_of_bits(bits: Tensor, channels: int) -> Tensor:
+def unpack_signs(bits: Tensor, channels: int) -> Tensor:
     """Unpack words (N, groups, words, H, W) into (N, channels, H, W) of ±1 in float64."""
     batch, groups, words, height, width = bits.shape
     shifts = torch.arange(WORD, device=bits.device).view(WORD, 1, 1)
@@ -41,9 +41,9 @@ def pack_weight(weight: Tensor, groups: int) -> Tensor:
     """Pack the bits weight ≥ 0 of (O, C / groups, kh, kw) into words (groups, octs, rows, 8)."""
     outputs, each, height, width = weight.shape
     of_group, taps = outputs // groups, height * width
-    octs, row, in_word = -(-of_group // OCT), taps * words_of(each), counts_in_word(each)
-    rows, count_rows = rows_of(each, taps)
-    bits = np.zeros((groups, octs * OCT, taps, words_of(each) * WORD), dtype=np.bool_)
+    octs, row, in_word = -(-of_group // OCT), taps * count_words(each), count_taps_per_word(each)
+    rows, count_rows = count_packed_rows(each, taps)
+    bits = np.zeros((groups, octs * OCT, taps, count_words(each) * WORD), dtype=np.bool_)
     positive = (weight.detach() >= 0).cpu().numpy().reshape(groups, of_group, each, taps)
     bits[:, :of_group, :, :each] = positive.transpose(0, 1, 3, 2)
     words = np.packbits(bits, axis=-1, bitorder="little").view("<i8").reshape(groups, octs, OCT, row)
@@ -62,8 +62,8 @@ def pack_weight(weight: Tensor, groups: int) -> Tensor:
 def unpack_weight(packed: Tensor, outputs: int, each: int, kernel: Sequence[int]) -> Tensor:
     """Unpack the weights (outputs, each, kh, kw) of ±1 in float64 that `pack_weight` packed."""
     groups, octs, _, _ = packed.shape
-    taps, words = kernel[0] * kernel[1], words_of(each)
-    rows, _ = rows_of(each, taps)
+    taps, words = kernel[0] * kernel[1], count_words(each)
+    rows, _ = count_packed_rows(each, taps)
     # The third row of each three is the xor of all; xor with the other two gives it back, as xor undoes itself.
     row = packed[:, :, :rows].transpose(2, 3).clone()
     row[..., 2::3] ^= row[..., 0::3] ^ row[..., 1::3]
@@ -89,5 +89,5 @@ def conv2d(bits: Tensor, weight: Tensor, scales: Sequence[Tensor], geometry: Geo
     groups = weight.shape[0]
     signs = unpack_weight(weight, outputs, each, kernel)
     # In float64 every sum of ±1 is exact however it is computed.
-    sums = nn.functional.conv2d(signs_of_bits(bits, each * groups), signs, None, stride, padding, dilation, groups)
+    sums = nn.functional.conv2d(unpack_signs(bits, each * groups), signs, None, stride, padding, dilation, groups)
     return (sums.round() + 0.0).float() * scale_of(scales)  # an integer has no −0, which a sum of zeros around may give

@@ -7,16 +7,16 @@ OCT = 8  # output channels side by side in packed weights
 COUNT = 16  # bits for how many weights are 1 at a tap
 
 
-def words_of(channels: int) -> int:
+def count_words(channels: int) -> int:
     """Return how many words the bits of this many channels take."""
     return -(-channels // WORD)
 
 
-def counts_in_word(each: int) -> int:
+def count_taps_per_word(each: int) -> int:
     """Return how many taps share one word of packed weights for their counts of ones."""
     return WORD // COUNT if each < 1 << COUNT else 1
 
 
-def rows_of(each: int, taps: int) -> tuple[int, int]:
+def count_packed_rows(each: int, taps: int) -> tuple[int, int]:
     """Return the number of rows of bits, and of counts of ones, in packed weights."""
-    return -(-taps * words_of(each) // 3) * 3, -(-taps // counts_in_word(each))
+    return -(-taps * count_words(each) // 3) * 3, -(-taps // count_taps_per_word(each))

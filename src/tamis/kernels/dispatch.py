@@ -23,11 +23,11 @@ _CPUINFO_NAMES = {
 
 
 def native() -> ModuleType | None:
-    """Return the extension `tamis._native`, or None where it is not built or does not load (see `native_reason`)."""
+    """Return the extension `tamis._native`, or None where it is not built or does not load (see `explain_native`)."""
     return _load()[0]
 
 
-def native_reason() -> str:
+def explain_native() -> str:
     """Say in one sentence why the native kernels are used, or why they are not."""
     return _load()[1]
 
@@ -44,7 +44,7 @@ def cpu_features() -> dict[str, bool]:
     """
     extension = native()
     if extension is None:
-        return _cpu_features_from_proc()
+        return _read_cpu_features()
     features: dict[str, bool] = extension.cpu_features()
     return features
 
@@ -55,7 +55,7 @@ def binary_kernel() -> tuple[str, str]:
     It is the fastest that the processor can run, or the one that the environment variable TAMIS_KERNEL names: avx512,
     avx2, popcnt, neon or plain. Without the extension it is "torch".
     """
-    return _kernel_among("binary_kernels")
+    return _choose_kernel("binary_kernels")
 
 
 def kronecker_kernel() -> tuple[str, str]:
@@ -68,16 +68,16 @@ def kronecker_kernel() -> tuple[str, str]:
     wanted, extension = os.environ.get("TAMIS_KERNEL", ""), native()
     if extension is not None and wanted not in extension.kronecker_kernels() and wanted in extension.binary_kernels():
         return "plain", f"plain is the nearest to TAMIS_KERNEL={wanted}, which is a kernel of binary layers alone"
-    return _kernel_among("kronecker_kernels")
+    return _choose_kernel("kronecker_kernels")
 
 
-def _kernel_among(listed: str) -> tuple[str, str]:
+def _choose_kernel(listed: str) -> tuple[str, str]:
     """Return the first kernel that a function of the extension lists, or the one that TAMIS_KERNEL names, and why."""
     wanted, extension = os.environ.get("TAMIS_KERNEL", ""), native()
     if extension is None:
         if wanted:
-            raise InvalidInput(f"TAMIS_KERNEL={wanted} names a kernel, but {native_reason()}")
-        return "torch", native_reason()
+            raise InvalidInput(f"TAMIS_KERNEL={wanted} names a kernel, but {explain_native()}")
+        return "torch", explain_native()
     names: list[str] = getattr(extension, listed)()
     if not wanted:
         return names[0], f"{names[0]} is the fastest of the kernels that this processor can run: {', '.join(names)}"
@@ -102,7 +102,7 @@ def _load() -> tuple[ModuleType | None, str]:
     return extension, f"native kernels are used, from {extension.__file__}"
 
 
-def _cpu_features_from_proc(cpuinfo: Path = Path("/proc/cpuinfo")) -> dict[str, bool]:
+def _read_cpu_features(cpuinfo: Path = Path("/proc/cpuinfo")) -> dict[str, bool]:
     try:
         lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -73,10 +73,10 @@ def measure_energy(
     """
     if seconds <= 0:
         raise InvalidInput(f"a measured run takes some time: seconds must be > 0, got {seconds:g}")
-    found = counter if counter is not None else counter_of(device)
+    found = counter if counter is not None else find_counter(device)
     if isinstance(found, str):
         return Energy(None, found)
-    wait = _synchronizer(device)
+    wait = _make_synchronizer(device)
     _time_calls(run, 1, wait)  # what is compiled at first does not count
     took, calls = 0.0, 1
     while took < seconds / 8:  # how many calls it will take
@@ -94,13 +94,13 @@ def measure_energy(
     return Energy(joules / repeats, found.name, repeats, lasted)
 
 
-def counter_of(device: str) -> Counter | str:
+def find_counter(device: str) -> Counter | str:
     """Return the counter of a device, or the reason why there is none."""
     kind, _, index = device.partition(":")
     if kind == "cuda":
-        return _gpu_counter(int(index or 0))
+        return _find_gpu_counter(int(index or 0))
     if kind == "cpu":
-        return _cpu_counter()
+        return _find_cpu_counter()
     raise InvalidInput(f"energy is measured on cpu or cuda, got '{device}'")
 
 
@@ -113,7 +113,7 @@ def _time_calls(run: Callable[[], Any], calls: int, wait: Callable[[], None]) ->
     return time.perf_counter() - began
 
 
-def _synchronizer(device: str) -> Callable[[], None]:
+def _make_synchronizer(device: str) -> Callable[[], None]:
     """Return a function that waits until the device has finished all its work."""
     if not device.startswith("cuda"):
         return lambda: None
@@ -149,10 +149,10 @@ class _Sum:
         return sum(zone() for zone in self._zones)
 
 
-def _cpu_counter(root: Path | None = None) -> Counter | str:
+def _find_cpu_counter(root: Path | None = None) -> Counter | str:
     """Return the counter of all processor packages, with the memory that a package counts separately."""
     root = root or POWERCAP
-    folders = [folder for folder in sorted(root.glob("*rapl:*")) if _kind(folder) in ("package", "dram")]
+    folders = [folder for folder in sorted(root.glob("*rapl:*")) if _read_kind(folder) in ("package", "dram")]
     if not folders:
         return f"no counter of a processor under {root}"
     try:
@@ -170,7 +170,7 @@ def _name(folder: Path) -> str:
         return ""
 
 
-def _kind(folder: Path) -> str:
+def _read_kind(folder: Path) -> str:
     return _name(folder).partition("-")[0]
 
 
@@ -191,7 +191,7 @@ class _Board:
         return value.value / 1e3
 
 
-def _gpu_counter(index: int) -> Counter | str:
+def _find_gpu_counter(index: int) -> Counter | str:
     """Return the counter of the board with this number in torch, or the reason why there is none."""
     import torch
 

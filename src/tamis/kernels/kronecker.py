@@ -55,8 +55,8 @@ def weight_gradient(x: Tensor, gradient: Tensor, shape: Sequence[int], batch_las
 def prepare(weight: Tensor, batch_last: bool) -> Callable[[Tensor], Tensor]:
     """Return x → x Kᵀ for a weight that does not change and matrices x that fit, without gradients or checks."""
     weight = weight.detach().resolve_neg().contiguous()
-    shape, outputs = tuple(weight.shape), _sizes(weight.shape, False)[1]
-    extension, kernel = _extension()
+    shape, outputs = tuple(weight.shape), _count_inputs_outputs(weight.shape, False)[1]
+    extension, kernel = _find_extension()
     # The function and not its result: the user may change the number of threads between calls.
     multiply, threads = extension.kronecker_multiply, torch.get_num_threads
 
@@ -64,7 +64,7 @@ def prepare(weight: Tensor, batch_last: bool) -> Callable[[Tensor], Tensor]:
         batch = x.shape[1] if batch_last else x.shape[0]
         y = x.new_empty((outputs, batch) if batch_last else (batch, outputs))
         if batch > 0:
-            x, x_row = _with_rows_side_by_side(x)
+            x, x_row = _lay_rows_side_by_side(x)
             addresses = x.data_ptr(), x_row, weight.data_ptr(), y.data_ptr()
             multiply(kernel, threads(), shape, batch, batch_last, False, *addresses)
         return y
@@ -99,7 +99,7 @@ def multiply_with_torch(x: Tensor, weight: Tensor, transposed: bool, batch_last:
         return multiply_with_torch(x.transpose(0, 1), weight, transposed, False).transpose(0, 1)
     weight = weight.transpose(1, 2) if transposed else weight
     a, b, c, d = weight.shape
-    y = torch.bmm(_by_block(x, a, c, d), weight.permute(0, 3, 2, 1).reshape(a * d, c, b))
+    y = torch.bmm(_group_by_block(x, a, c, d), weight.permute(0, 3, 2, 1).reshape(a * d, c, b))
     return y.reshape(a, d, x.shape[0], b).permute(2, 0, 3, 1).reshape(x.shape[0], a * b * d)
 
 
@@ -108,25 +108,25 @@ def weight_gradient_with_torch(x: Tensor, gradient: Tensor, shape: Sequence[int]
     if batch_last:
         x, gradient = x.transpose(0, 1), gradient.transpose(0, 1)
     a, b, c, d = shape
-    sums = torch.bmm(_by_block(gradient, a, b, d).transpose(1, 2), _by_block(x, a, c, d))
+    sums = torch.bmm(_group_by_block(gradient, a, b, d).transpose(1, 2), _group_by_block(x, a, c, d))
     return sums.reshape(a, d, b, c).permute(0, 2, 3, 1)
 
 
-def _by_block(vectors: Tensor, a: int, size: int, d: int) -> Tensor:
+def _group_by_block(vectors: Tensor, a: int, size: int, d: int) -> Tensor:
     """Return (ad, batch, size), the part of each vector that belongs to each of the ad dense blocks."""
     batch = vectors.shape[0]
     return vectors.reshape(batch, a, size, d).permute(1, 3, 0, 2).reshape(a * d, batch, size)
 
 
 @lru_cache(maxsize=1)
-def _extension() -> tuple[Any, str]:
+def _find_extension() -> tuple[Any, str]:
     """Return the extension and the kernel to run, looked up once because asking takes as long as a small product."""
     extension = dispatch.native()
-    assert extension is not None, dispatch.native_reason()
+    assert extension is not None, dispatch.explain_native()
     return extension, dispatch.kronecker_kernel()[0]
 
 
-def _with_rows_side_by_side(matrix: Tensor) -> tuple[Tensor, int]:
+def _lay_rows_side_by_side(matrix: Tensor) -> tuple[Tensor, int]:
     """Return the matrix with contiguous rows, copied if need be, and the step between rows."""
     matrix = matrix.resolve_neg()  # torch negates some views, such as `z.conj().imag`, only when it reads them
     rows, columns = matrix.shape
@@ -136,7 +136,7 @@ def _with_rows_side_by_side(matrix: Tensor) -> tuple[Tensor, int]:
     return matrix, matrix.stride(0) if rows > 1 else columns
 
 
-def _sizes(weight_shape: Sequence[int], transposed: bool) -> tuple[int, int]:
+def _count_inputs_outputs(weight_shape: Sequence[int], transposed: bool) -> tuple[int, int]:
     """Return the numbers of inputs and outputs of a product."""
     a, b, c, d = weight_shape
     return (a * b * d, a * c * d) if transposed else (a * c * d, a * b * d)
@@ -147,9 +147,9 @@ def _multiply(x: Tensor, weight: Tensor, transposed: bool, batch_last: bool) -> 
     if y.numel() == 0:
         return y
     batch = x.shape[1] if batch_last else x.shape[0]
-    x, x_row = _with_rows_side_by_side(x)
+    x, x_row = _lay_rows_side_by_side(x)
     weight = weight.resolve_neg().contiguous()
-    extension, kernel = _extension()
+    extension, kernel = _find_extension()
     extension.kronecker_multiply(
         kernel,
         torch.get_num_threads(),
@@ -171,9 +171,9 @@ def _weight_gradient(x: Tensor, gradient: Tensor, shape: Sequence[int], batch_la
         # The sum over no vectors is 0, and memory that nobody writes to is not.
         return x.new_zeros(shape)
     result = _weight_gradient_fake(x, gradient, shape, batch_last)
-    x, x_row = _with_rows_side_by_side(x)
-    gradient, gradient_row = _with_rows_side_by_side(gradient)
-    extension, kernel = _extension()
+    x, x_row = _lay_rows_side_by_side(x)
+    gradient, gradient_row = _lay_rows_side_by_side(gradient)
+    extension, kernel = _find_extension()
     extension.kronecker_weight_gradient(
         kernel,
         torch.get_num_threads(),
@@ -190,7 +190,7 @@ def _weight_gradient(x: Tensor, gradient: Tensor, shape: Sequence[int], batch_la
 
 
 def _multiply_fake(x: Tensor, weight: Tensor, transposed: bool, batch_last: bool) -> Tensor:
-    inputs, outputs = _sizes(weight.shape, transposed)
+    inputs, outputs = _count_inputs_outputs(weight.shape, transposed)
     if x.shape[0 if batch_last else 1] != inputs:
         raise InvalidInput(f"kronecker_cpu needs {inputs} inputs, got {tuple(x.shape)}")
     return x.new_empty((outputs, x.shape[1]) if batch_last else (x.shape[0], outputs))
@@ -199,7 +199,7 @@ def _multiply_fake(x: Tensor, weight: Tensor, transposed: bool, batch_last: bool
 def _weight_gradient_fake(x: Tensor, gradient: Tensor, shape: Sequence[int], batch_last: bool) -> Tensor:
     axis = 0 if batch_last else 1
     sizes = x.shape[axis], gradient.shape[axis]
-    if sizes != _sizes(shape, False) or x.shape[1 - axis] != gradient.shape[1 - axis]:
+    if sizes != _count_inputs_outputs(shape, False) or x.shape[1 - axis] != gradient.shape[1 - axis]:
         raise InvalidInput(
             "kronecker_cpu_weight_gradient got shapes that do not agree: "
             f"{tuple(x.shape)}, {tuple(gradient.shape)}, {tuple(shape)}"

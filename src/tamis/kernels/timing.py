@@ -46,14 +46,14 @@ def time_in_turns(tasks: Tasks, device: str | torch.device = "cpu", seconds: flo
             return _time_on_gpu(tasks, seconds)
     for task in tasks.values():
         task()
-    times = {name: [_wall_seconds(task)] for name, task in tasks.items()}
+    times = {name: [_measure_wall_seconds(task)] for name, task in tasks.items()}
     for _ in range(_count_rounds(sum(first for first, *_ in times.values()), seconds) - 1):
         for name, task in tasks.items():
-            times[name].append(_wall_seconds(task))
-    return _medians(times)
+            times[name].append(_measure_wall_seconds(task))
+    return _compute_medians(times)
 
 
-def _wall_seconds(task: Callable[[], Any]) -> float:
+def _measure_wall_seconds(task: Callable[[], Any]) -> float:
     began = time.perf_counter()
     task()
     return time.perf_counter() - began
@@ -63,7 +63,7 @@ def _count_rounds(one: float, seconds: float) -> int:
     return min(max(int(seconds / max(one, 1e-9)), FEWEST), MOST)
 
 
-def _medians(times: Mapping[str, list[float]]) -> dict[str, float]:
+def _compute_medians(times: Mapping[str, list[float]]) -> dict[str, float]:
     return {name: statistics.median(each) for name, each in times.items()}
 
 
@@ -73,7 +73,7 @@ def _time_on_gpu(tasks: Tasks, seconds: float) -> dict[str, float]:
     for task in tasks.values():
         task()  # compiles what is to be compiled
     torch.cuda.synchronize()
-    rate = _cycles_per_second()
+    rate = _measure_cycles_per_second()
     # The device sleeps while Python launches a run. Otherwise short runs would be timed by how fast Python issues them.
     waits = {name: int(rate * min(AHEAD * _launch_seconds(task), LONGEST)) for name, task in tasks.items()}
 
@@ -81,11 +81,11 @@ def _time_on_gpu(tasks: Tasks, seconds: float) -> dict[str, float]:
         return [(name, _record(task, scratch, waits[name])) for name, task in tasks.items()]
 
     began = time.perf_counter()
-    times = {name: [_elapsed_seconds(marks)] for name, marks in one_round()}
+    times = {name: [_read_elapsed_seconds(marks)] for name, marks in one_round()}
     rounds = _count_rounds(time.perf_counter() - began, seconds)
     for name, marks in [each for _ in range(rounds - 1) for each in one_round()]:
-        times[name].append(_elapsed_seconds(marks))
-    return _medians(times)
+        times[name].append(_read_elapsed_seconds(marks))
+    return _compute_medians(times)
 
 
 def _cache_bytes() -> int:
@@ -94,16 +94,16 @@ def _cache_bytes() -> int:
 
 def _launch_seconds(task: Callable[[], Any]) -> float:
     """Return the seconds that Python takes to launch a run, which the device may still be computing."""
-    took = _wall_seconds(task)
+    took = _measure_wall_seconds(task)
     torch.cuda.synchronize()
     return took
 
 
-def _cycles_per_second() -> float:
+def _measure_cycles_per_second() -> float:
     """Measure the clock that `torch.cuda._sleep` counts."""
     nothing = torch.empty(0, device="cuda")
     # A sleep of known cycles against the device's own events.
-    slept = [_elapsed_seconds(_record(lambda: torch.cuda._sleep(CYCLES), nothing)) for _ in range(2)]
+    slept = [_read_elapsed_seconds(_record(lambda: torch.cuda._sleep(CYCLES), nothing)) for _ in range(2)]
     return CYCLES / min(slept)  # the first may have been slow to begin
 
 
@@ -125,6 +125,6 @@ def _record(run: Callable[[], Any], scratch: torch.Tensor, wait: int = 0) -> Eve
     return marks
 
 
-def _elapsed_seconds(marks: EventPair) -> float:
+def _read_elapsed_seconds(marks: EventPair) -> float:
     marks.end.synchronize()
     return marks.begin.elapsed_time(marks.end) / 1e3

@@ -84,7 +84,7 @@ def _accepts_all(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> st
     return ""
 
 
-def _reference(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Tensor:
+def _multiply_by_definition(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Tensor:
     """Run algorithm 5.1.1 on all blocks at once: Y[:, row] = X[:, col] Kᵀ[col, row] as one contraction."""
     a, _, c, d = pattern.shape
     if layout == BATCH_FIRST:
@@ -94,12 +94,12 @@ def _reference(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Tens
     return y.reshape(pattern.rows, x.shape[1])
 
 
-def _bmm(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Tensor:
+def _multiply_by_bmm(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Tensor:
     """Run algorithm 5.1.2: permute, multiply by ad dense blocks, permute back; with d = 1 no input is copied."""
-    return _multiply_blocks(x, _blocks(weight, pattern, layout), pattern, layout)
+    return _multiply_blocks(x, _arrange_blocks(weight, pattern, layout), pattern, layout)
 
 
-def _blocks(weight: Tensor, pattern: Pattern, layout: str) -> Tensor:
+def _arrange_blocks(weight: Tensor, pattern: Pattern, layout: str) -> Tensor:
     """Return the dense blocks as (ad, c, b), or (ad, b, c) where the batch is last."""
     a, b, c, d = pattern.shape
     if layout == BATCH_FIRST:
@@ -123,11 +123,11 @@ def _multiply_blocks(x: Tensor, blocks: Tensor, pattern: Pattern, layout: str) -
 
 
 def _prepare_bmm(weight: Tensor, pattern: Pattern, layout: str) -> Step:
-    blocks = _blocks(weight, pattern, layout)
+    blocks = _arrange_blocks(weight, pattern, layout)
     return lambda x, bias: add_bias(_multiply_blocks(x, blocks, pattern, layout), bias, layout)
 
 
-def _elementwise(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Tensor:
+def _multiply_elementwise(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Tensor:
     """Multiply entry by entry, one column of the blocks after the other, in c passes over the output.
 
     Sums of numbers in half precision are rounded once, in the end, as those of matrix products are.
@@ -150,22 +150,22 @@ def _elementwise(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Te
     return y.to(dtype)
 
 
-def _dense(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Tensor:
+def _multiply_dense(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Tensor:
     """Multiply by K with its zeros."""
-    matrix = _dense_matrix(weight, pattern)
+    matrix = _make_dense_matrix(weight, pattern)
     return F.linear(x, matrix) if layout == BATCH_FIRST else matrix @ x
 
 
-def _dense_matrix(weight: Tensor, pattern: Pattern) -> Tensor:
+def _make_dense_matrix(weight: Tensor, pattern: Pattern) -> Tensor:
     """Return `as_matrix` of the weight, without a copy where the pattern is dense."""
     return weight.reshape(pattern.b, pattern.c) if pattern.a * pattern.d == 1 else as_matrix(weight, pattern)
 
 
 def _prepare_dense(weight: Tensor, pattern: Pattern, layout: str) -> Step:
-    return matrix_step(_dense_matrix(weight, pattern), layout)
+    return make_matrix_step(_make_dense_matrix(weight, pattern), layout)
 
 
-def matrix_step(matrix: Tensor, layout: str) -> Step:
+def make_matrix_step(matrix: Tensor, layout: str) -> Step:
     """Return the step that multiplies by a dense matrix."""
     if layout == BATCH_FIRST:
         return lambda x, bias: F.linear(x, matrix, bias)
@@ -179,7 +179,7 @@ def add_bias(y: Tensor, bias: Tensor | None, layout: str) -> Tensor:
     return y.add_(bias if layout == BATCH_FIRST else bias.unsqueeze(1))
 
 
-REFERENCE = register(Backend("reference", _accepts_all, _reference))
-BMM = register(Backend("bmm", _accepts_all, _bmm, _prepare_bmm))
-ELEMENTWISE = register(Backend("elementwise", _accepts_all, _elementwise))
-DENSE = register(Backend("dense", _accepts_all, _dense, _prepare_dense))
+REFERENCE = register(Backend("reference", _accepts_all, _multiply_by_definition))
+BMM = register(Backend("bmm", _accepts_all, _multiply_by_bmm, _prepare_bmm))
+ELEMENTWISE = register(Backend("elementwise", _accepts_all, _multiply_elementwise))
+DENSE = register(Backend("dense", _accepts_all, _multiply_dense, _prepare_dense))

@@ -27,7 +27,7 @@ def choose_backend(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> 
     if torch.compiler.is_exporting() or torch.jit.is_tracing():
         return _choose_for_torch(weight, pattern)
     if not torch.compiler.is_compiling():
-        name = tuned_table.fastest(x, weight, pattern, layout)
+        name = tuned_table.find_fastest(x, weight, pattern, layout)
         if name in BACKENDS and not BACKENDS[name].accepts(x, weight, pattern, layout):
             return BACKENDS[name], f"{name}: the fastest for {pattern} when it was tuned here, in {tuned_table.file()}"
     if weight.device.type == "cpu":
@@ -65,7 +65,7 @@ def _choose_on_gpu(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> 
         backend, why = _choose_for_torch(weight, pattern)
         return backend, f"{why}; not triton: {refusal}"
     compiling = torch.compiler.is_compiling()
-    if pattern.a * pattern.d == 1 and (compiling or needs_gradient(x, weight) or triton.tf32_allowed()):
+    if pattern.a * pattern.d == 1 and (compiling or needs_gradient(x, weight) or triton.allows_tf32()):
         return _choose_for_torch(weight, pattern)  # which was not measured, or is torch's best
     batch = triton.MEASURED if compiling else x.shape[0] if layout == BATCH_FIRST else x.shape[1]
     name = triton.prefers(pattern, weight.dtype, layout, batch)

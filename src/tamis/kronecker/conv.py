@@ -53,12 +53,12 @@ class KroneckerConv2d(KroneckerLayer):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(patterns, bias, backend, device, dtype)
-        self.in_channels = _whole(in_channels, "in_channels")
-        self.out_channels = _whole(out_channels, "out_channels")
-        self.kernel_size, self.stride = _pair(kernel_size, "kernel_size"), _pair(stride, "stride")
-        self.dilation = _pair(dilation, "dilation")
+        self.in_channels = _check_whole(in_channels, "in_channels")
+        self.out_channels = _check_whole(out_channels, "out_channels")
+        self.kernel_size, self.stride = _check_pair(kernel_size, "kernel_size"), _check_pair(stride, "stride")
+        self.dilation = _check_pair(dilation, "dilation")
         # After stride and dilation, of which "same" is computed.
-        self.padding = self._padding_sizes(padding)
+        self.padding = self._parse_padding(padding)
         # A filter (channels, rows, columns) flattened is a row of W, in the order in which `unfold` lists a patch.
         inputs = in_channels * self.kernel_size[0] * self.kernel_size[1]
         rows, columns = self.patterns[0].rows, self.patterns[-1].columns
@@ -76,28 +76,28 @@ class KroneckerConv2d(KroneckerLayer):
                 f"batch, got {tuple(x.shape)}"
             )
         images = x if x.dim() == 4 else x[None]
-        size = [self._positions(images.shape[2 + axis], axis) for axis in (0, 1)]
-        vectors = self._patches(images).transpose(1, 2)  # (batch, positions, inputs)
+        size = [self._count_positions(images.shape[2 + axis], axis) for axis in (0, 1)]
+        vectors = self._extract_patches(images).transpose(1, 2)  # (batch, positions, inputs)
         # Positions are vectors like any others: one product for all images and places, and then channels first again.
-        y = self._product(vectors, BATCH_FIRST).transpose(1, 2)
+        y = self._compute_product(vectors, BATCH_FIRST).transpose(1, 2)
         y = y.reshape(images.shape[0], self.out_channels, *size)
         return y if x.dim() == 4 else y[0]
 
-    def _patches(self, x: Tensor) -> Tensor:
+    def _extract_patches(self, x: Tensor) -> Tensor:
         """Return patches (batch, inputs, positions), with a position's inputs in the order of a filter's weights."""
         if self.kernel_size == (1, 1) and self.padding == (0, 0):
             # A pixel is a patch of its own: no copy of each input for every place of a kernel, as `unfold` makes.
             return x[:, :, :: self.stride[0], :: self.stride[1]].flatten(2)
         return F.unfold(x, self.kernel_size, self.dilation, self.padding, self.stride)
 
-    def _positions(self, length: int, axis: int) -> int:
+    def _count_positions(self, length: int, axis: int) -> int:
         # From the first tap to the last, with the gaps of the dilation.
         covered = self.dilation[axis] * (self.kernel_size[axis] - 1) + 1
         return (length + 2 * self.padding[axis] - covered) // self.stride[axis] + 1
 
-    def _padding_sizes(self, padding: Sizes | str) -> tuple[int, int]:
+    def _parse_padding(self, padding: Sizes | str) -> tuple[int, int]:
         if not isinstance(padding, str):
-            return _pair(padding, "padding", least=0)
+            return _check_pair(padding, "padding", least=0)
         if padding == "valid":
             return 0, 0
         # As many zeros as keep the size at a stride of 1. An odd number would have to go to one side, and `unfold` pads
@@ -113,16 +113,16 @@ class KroneckerConv2d(KroneckerLayer):
     def extra_repr(self) -> str:
         parts = [f"{self.in_channels}, {self.out_channels}"]
         parts += [f"{name}={getattr(self, name)}" for name in ("kernel_size", "stride", "padding", "dilation")]
-        return ", ".join([*parts, self._repr_parts()])
+        return ", ".join([*parts, self._describe_parts()])
 
 
-def _whole(given: int, name: str) -> int:
+def _check_whole(given: int, name: str) -> int:
     if not _is_whole(given, least=1):
         raise InvalidInput(f"{name} must be a whole number ≥ 1, got {given!r}")
     return given
 
 
-def _pair(given: Sizes, name: str, least: int = 1) -> tuple[int, int]:
+def _check_pair(given: Sizes, name: str, least: int = 1) -> tuple[int, int]:
     sizes = tuple(given) if isinstance(given, Sequence) else (given, given)
     if len(sizes) != 2 or not all(_is_whole(size, least) for size in sizes):
         raise InvalidInput(f"{name} must be a whole number ≥ {least}, or two of them, got {given!r}")

@@ -18,13 +18,13 @@ def _accepts(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> str:
         return f"it runs on the CPU, and x is on '{x.device}'; take the backend 'bmm'"
     if kronecker.is_transform_active():
         return NO_RULES
-    return _missing()
+    return _explain_missing()
 
 
 @torch.compiler.assume_constant_result
-def _missing() -> str:
+def _explain_missing() -> str:
     """Return why there are no kernels, or ""; a constant, since torch.compile cannot look into imports."""
-    return "" if dispatch.native() is not None else f"{dispatch.native_reason()}; take the backend 'bmm'"
+    return "" if dispatch.native() is not None else f"{dispatch.explain_native()}; take the backend 'bmm'"
 
 
 def _apply(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Tensor:

@@ -93,7 +93,7 @@ def factorize(W: Tensor, patterns: Iterable[PatternLike], refine: int = 0) -> Fa
     _check(W, chain, refine)
     wide = W.detach().to(torch.complex128 if W.is_complex() else torch.float64)
     # The same power for every factor, so that scaling W back scales each factor by a whole power of two, exactly.
-    share = _exponent(wide) // len(chain)  # of each factor in a power of two near to the largest entry
+    share = _find_exponent(wide) // len(chain)  # of each factor in a power of two near to the largest entry
     whole = share * len(chain)
     target = _scale_by_power(wide, -whole)
     factors, discarded, outside = _split_all(target, chain)
@@ -102,7 +102,7 @@ def factorize(W: Tensor, patterns: Iterable[PatternLike], refine: int = 0) -> Fa
         factors = _balance(_refine(target, factors, chain, refine))
     # Measured on the factors as they are returned, rounded to the dtype of W.
     rounded = tuple(_scale_by_power(factor, share).to(W.dtype) for factor in factors)
-    error = _error(target, [_scale_by_power(factor.to(target.dtype), -share) for factor in rounded], chain)
+    error = _compute_error(target, [_scale_by_power(factor.to(target.dtype), -share) for factor in rounded], chain)
     norm = float(torch.linalg.vector_norm(target))
     return Factorization(
         chain,
@@ -114,7 +114,7 @@ def factorize(W: Tensor, patterns: Iterable[PatternLike], refine: int = 0) -> Fa
     )
 
 
-def _exponent(values: Tensor) -> int:
+def _find_exponent(values: Tensor) -> int:
     """Return the e of the largest real or imaginary part m · 2^e with ½ ≤ m < 1, or 0 if all are 0."""
     parts = torch.view_as_real(values.resolve_conj()) if values.is_complex() else values
     return math.frexp(float(parts.abs().max()))[1]
@@ -192,10 +192,10 @@ def _split(W: Tensor, left: Pattern, right: Pattern) -> _Split:
     """Compute the best K₁ of the pattern `left` and the best rest of the pattern `right`, as weights."""
     # The axis between the two: m runs over the columns of K₁, which are the rows of the rest.
     middle = torch.arange(left.columns, device=W.device)
-    rows_of = _line_indices(
+    rows_of = _make_line_indices(
         left.a, left.b, left.d, device=W.device
     )  # (ad, b): the rows that a class of columns of K₁ reaches
-    columns_of = _line_indices(right.a, right.c, right.d, device=W.device)
+    columns_of = _make_line_indices(right.a, right.c, right.d, device=W.device)
     # Column m of K₁ reaches the rows of its class, and row m of the rest the columns of its class. All m with the same
     # two classes meet in the same block of W, and their number is its rank.
     row_class = middle // (left.c * left.d) * left.d + middle % left.d
@@ -235,7 +235,7 @@ def _split(W: Tensor, left: Pattern, right: Pattern) -> _Split:
     )
 
 
-def _line_indices(a: int, size: int, d: int, device: torch.device) -> Tensor:
+def _make_line_indices(a: int, size: int, d: int, device: torch.device) -> Tensor:
     """Return (ad, size), where row i·d + j holds i·size·d + k·d + j for each k."""
     return torch.arange(a * size * d, device=device).reshape(a, size, d).transpose(1, 2).reshape(a * d, size)
 
@@ -279,7 +279,7 @@ def _refine(target: Tensor, factors: list[Tensor], chain: tuple[Pattern, ...], s
         optimizer.step(loss)
     found = [factor.detach() for factor in moving]
     # Compared once more, because a step that overflows or stalls must not lose what the splits have found.
-    return found if _error(target, found, chain) < _error(target, factors, chain) else factors
+    return found if _compute_error(target, found, chain) < _compute_error(target, factors, chain) else factors
 
 
 def _multiply_out(factors: Iterable[Tensor], chain: tuple[Pattern, ...]) -> Tensor:
@@ -288,7 +288,7 @@ def _multiply_out(factors: Iterable[Tensor], chain: tuple[Pattern, ...]) -> Tens
     return torch.linalg.multi_dot(matrices) if len(matrices) > 1 else matrices[0]
 
 
-def _error(target: Tensor, factors: list[Tensor], chain: tuple[Pattern, ...]) -> float:
+def _compute_error(target: Tensor, factors: list[Tensor], chain: tuple[Pattern, ...]) -> float:
     return float(torch.linalg.vector_norm(target - _multiply_out(factors, chain)))
 
 

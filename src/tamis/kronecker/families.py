@@ -51,7 +51,7 @@ def block_butterfly(n: int, block: int) -> list[Pattern]:
         n: rows and columns.
         block: t, such that n/t is a power of 2.
     """
-    doublings = _doublings(n, block)
+    doublings = _count_doublings(n, block)
     return [Pattern(2**step, 2 * block, 2 * block, 2 ** (doublings - step - 1)) for step in range(doublings)]
 
 
@@ -94,12 +94,12 @@ def bit_reversal(n: int) -> Tensor:
         >>> factorize(fourier[:, bit_reversal(8)], butterfly(8)).relative_error < 1e-10
         True
     """
-    doublings = _doublings(n, 1)
+    doublings = _count_doublings(n, 1)
     digits = torch.arange(n).reshape([2] * doublings)
     return digits.permute(tuple(reversed(range(doublings)))).flatten()
 
 
-def _doublings(n: int, block: int) -> int:
+def _count_doublings(n: int, block: int) -> int:
     """Return L with n = 2^L·block, where L is at least 1."""
     _check_sizes(n=n, block=block)
     times, rest = divmod(n, block)

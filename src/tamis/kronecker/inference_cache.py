@@ -37,7 +37,7 @@ from tamis.kronecker.backends import (
     accumulation_dtype,
     as_matrix,
     is_aligned,
-    matrix_step,
+    make_matrix_step,
 )
 from tamis.kronecker.choice import choose_backend, find_backend
 from tamis.kronecker.pattern import Pattern
@@ -144,7 +144,7 @@ class InferenceCache:
 
     def product(self, call: Call) -> Tensor | None:
         """Compute x Wᵀ + bias, or W x + bias; return None where `multiply` must do it, or report an error."""
-        key = _key_of(call)
+        key = _make_key(call)
         if key is None:
             return None
         table, prepared = self._by_call.get(key, NOT_CACHED)
@@ -177,7 +177,7 @@ class InferenceCache:
         self._by_call = {key: entry for key, entry in self._by_call.items() if entry[1] in others.values()}
         densely, first = all(way is DENSE for way in ways), layout == BATCH_FIRST
         if len(ways) > 1 and densely and is_whole_cheaper(patterns, ways, weights[0]):
-            steps: tuple[Step, ...] = (matrix_step(_multiply_out(weights, patterns), layout),)
+            steps: tuple[Step, ...] = (make_matrix_step(_multiply_out(weights, patterns), layout),)
         else:
             chain = reversed(list(zip(ways, weights, patterns, strict=True)))
             steps = tuple(prepare_step(way, weight, pattern, layout) for way, weight, pattern in chain)
@@ -239,7 +239,7 @@ def prepare_step(way: Backend, weight: Tensor, pattern: Pattern, layout: str) ->
     return step
 
 
-def _key_of(call: Call) -> CallKey | None:
+def _make_key(call: Call) -> CallKey | None:
     """Return the key of a call, which ends with stream and precision, or None where it cannot be cached."""
     if is_intercepted() or is_transform_active():
         return None
@@ -275,7 +275,7 @@ def _choose_backends(call: Call) -> tuple[Backend, ...]:
         like = x.new_empty(()).expand(size)  # what this factor is given, but for the numbers
         if call.backend is None:
             way, _ = choose_backend(like, weight, pattern, layout)
-            tuned = tuned or tuned_table.fastest(like, weight, pattern, layout) is not None
+            tuned = tuned or tuned_table.find_fastest(like, weight, pattern, layout) is not None
         else:
             way, _ = find_backend(call.backend, like, weight, pattern, layout)
         found.append(way)

@@ -18,7 +18,7 @@ from tamis.kronecker.pattern import PatternLike, as_chain, nonzeros
 
 
 @lru_cache(maxsize=64)
-def _names(count: int) -> tuple[str, ...]:
+def _make_names(count: int) -> tuple[str, ...]:
     """Return the names of this many parameters in an `nn.ParameterList`."""
     return tuple(str(place) for place in range(count))
 
@@ -101,10 +101,10 @@ class KroneckerLayer(nn.Module):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__({"_cache": InferenceCache(), **state})  # a layer that was pickled before there was a cache
 
-    def _product(self, x: Tensor, layout: str) -> Tensor:
+    def _compute_product(self, x: Tensor, layout: str) -> Tensor:
         """Compute x Wᵀ + bias, or W x + bias, with the rightmost factor first."""
         if not (self.training or torch.compiler.is_compiling()):
-            y = self._cached_product(x, layout)
+            y = self._compute_cached_product(x, layout)
             if y is not None:
                 return y
         for place in reversed(range(len(self.patterns))):
@@ -114,11 +114,11 @@ class KroneckerLayer(nn.Module):
         bias = as_autocast(self.bias)  # or the sum would be of the dtype of the bias, and not that of the product
         return x + (bias if layout == BATCH_FIRST else bias.reshape(-1, *[1] * (x.dim() - 1)))
 
-    def _cached_product(self, x: Tensor, layout: str) -> Tensor | None:
+    def _compute_cached_product(self, x: Tensor, layout: str) -> Tensor | None:
         """Compute the product from the cache, or return None where something other than parameters is multiplied."""
         # Not `self.bias`: nn.Module.__getattr__ would cost a microsecond, as much as a small product.
         factors: dict[str, Any] = self._modules["factors"]._parameters  # type: ignore[union-attr]
-        if "bias" not in self._parameters or tuple(factors) != _names(len(self.patterns)):
+        if "bias" not in self._parameters or tuple(factors) != _make_names(len(self.patterns)):
             return None  # something computes them
         weights, bias = tuple(factors.values()), self._parameters["bias"]
         return self._cache.product(Call(x, weights, bias, self.patterns, layout, self.backend))
@@ -127,7 +127,7 @@ class KroneckerLayer(nn.Module):
         self._cache.clear()  # it holds views of the weights, and torch refuses to swap a tensor that has any
         super()._load_from_state_dict(*arguments, **options)
 
-    def _repr_parts(self) -> str:
+    def _describe_parts(self) -> str:
         patterns = ", ".join(str(pattern) for pattern in self.patterns)
         rows, columns = self.patterns[0].rows, self.patterns[-1].columns
         share = nonzeros(self.patterns) / (rows * columns)
@@ -176,7 +176,7 @@ class KroneckerLinear(KroneckerLayer):
         return self.dense_weight()
 
     def forward(self, x: Tensor) -> Tensor:
-        return self._product(x, self.layout)
+        return self._compute_product(x, self.layout)
 
     def extra_repr(self) -> str:
-        return f"in_features={self.in_features}, out_features={self.out_features}, {self._repr_parts()}"
+        return f"in_features={self.in_features}, out_features={self.out_features}, {self._describe_parts()}"

@@ -95,11 +95,11 @@ def _choose_chains(
     model: nn.Module, patterns: Choice, keep: Patterns, convolutions: bool
 ) -> dict[str, tuple[Pattern, ...]]:
     """Choose the layers to be replaced, by name, and the patterns of each."""
-    layers = _layers(model, convolutions)
+    layers = _find_layers(model, convolutions)
     # Names in `keep` are checked against the layers that could be replaced: a misspelt one would replace a layer
     # silently.
     kept = _match_kept(keep, layers)
-    choose = _by_name(patterns, layers)
+    choose = _choose_by_name(patterns, layers)
     chains: dict[str, tuple[Pattern, ...]] = {}
     for name, layer in layers.items():
         if name in kept:
@@ -114,7 +114,7 @@ def _choose_chains(
     return chains
 
 
-def _by_name(patterns: Choice, layers: Iterable[str]) -> Callable[[str, int, int], Chain | None]:
+def _choose_by_name(patterns: Choice, layers: Iterable[str]) -> Callable[[str, int, int], Chain | None]:
     """Turn the user's choice into a function of a layer's name and its numbers of outputs and inputs."""
     if isinstance(patterns, Mapping):
         unknown = [name for name in patterns if name not in layers]
@@ -128,7 +128,7 @@ def _by_name(patterns: Choice, layers: Iterable[str]) -> Callable[[str, int, int
     return lambda name, rows, columns: fixed if size == (rows, columns) else None
 
 
-def _layers(model: nn.Module, convolutions: bool) -> dict[str, Replaceable]:
+def _find_layers(model: nn.Module, convolutions: bool) -> dict[str, Replaceable]:
     """Return the layers that can be replaced, by name, without subclasses, which may use their weight otherwise."""
     kinds = (nn.Linear, nn.Conv2d) if convolutions else (nn.Linear,)
     layers: dict[str, Replaceable] = {}
@@ -186,15 +186,15 @@ def _check_layer(name: str, layer: Replaceable, model: nn.Module) -> None:
     for kind, parameter in layer._parameters.items():
         # A tied weight, as of an embedding and its output layer, must stay one parameter, or training would move them
         # apart.
-        owners = [] if parameter is None else _owners(parameter, model)
+        owners = [] if parameter is None else _find_owners(parameter, model)
         if len(owners) > 1:
             raise InvalidInput(
-                f"the {kind} of '{name}' is used by {join_names(owners)}, which replacing one of them would untie: name "
-                f"'{name}' in keep and it stays dense"
+                f"the {kind} of '{name}' is used by {join_names(owners)}, which replacing one of them would untie: "
+                f"name '{name}' in keep and it stays dense"
             )
 
 
-def _owners(parameter: nn.Parameter, model: nn.Module) -> list[str]:
+def _find_owners(parameter: nn.Parameter, model: nn.Module) -> list[str]:
     """Return the names of the modules that have a parameter; a module with several names counts once."""
     return [
         name or "the model itself"
@@ -209,7 +209,7 @@ def _make_layer(
 ) -> tuple[KroneckerLayer, dict[str, float]]:
     """Make the layer that replaces one, and return it with its relative error."""
     weight = layer.weight.detach()
-    made = _empty_like(layer, chain)
+    made = _make_empty_like(layer, chain)
     figures: dict[str, float] = {}
     factors: tuple[Tensor, ...] = tuple(made.factors)
     if begin == "factorized":
@@ -230,7 +230,7 @@ def _make_layer(
     return made.train(layer.training), figures
 
 
-def _empty_like(layer: Replaceable, chain: tuple[Pattern, ...]) -> KroneckerLayer:
+def _make_empty_like(layer: Replaceable, chain: tuple[Pattern, ...]) -> KroneckerLayer:
     biased = layer.bias is not None
     made: KroneckerLayer
     if isinstance(layer, nn.Linear):

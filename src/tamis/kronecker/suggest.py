@@ -60,7 +60,7 @@ def suggest(M: int, N: int, budget: int | float, target: str = "time", factors: 
         raise InvalidInput(f"factors must be a whole number ≥ 1, got {factors!r}")
     chains = [tuple(dense(M, N))] if most >= M * N else []
     for length in range(2, factors + 1):
-        chains += _chains(M, N, most, length)
+        chains += _iterate_chains(M, N, most, length)
     if not chains:
         raise InvalidInput(
             f"no product of at most {factors} factors with at most {most} weights is dense at {M} × {N}: raise the "
@@ -69,7 +69,7 @@ def suggest(M: int, N: int, budget: int | float, target: str = "time", factors: 
     used = USED * max(nonzeros(chain) for chain in chains)
     large = [chain for chain in chains if nonzeros(chain) >= used]
     ranked = heapq.nsmallest(SHOWN, large, key=lambda chain: _rank(chain, target))
-    return [Suggestion(chain, nonzeros(chain), min(_ratios(chain, target))) for chain in ranked]
+    return [Suggestion(chain, nonzeros(chain), min(_list_ratios(chain, target))) for chain in ranked]
 
 
 def _count_allowed_weights(M: int, N: int, budget: int | float) -> int:
@@ -83,16 +83,16 @@ def _count_allowed_weights(M: int, N: int, budget: int | float) -> int:
     return budget
 
 
-def _ratios(chain: tuple[Pattern, ...], target: str) -> list[float]:
+def _list_ratios(chain: tuple[Pattern, ...], target: str) -> list[float]:
     return [pattern.time_ratio if target == "time" else pattern.energy_ratio for pattern in chain]
 
 
 def _rank(chain: tuple[Pattern, ...], target: str) -> tuple[float, float, int, tuple[Pattern, ...]]:
-    ratios = _ratios(chain, target)
+    ratios = _list_ratios(chain, target)
     return -min(ratios), -sum(ratios) / len(ratios), nonzeros(chain), chain
 
 
-def _chains(M: int, N: int, most: int, length: int) -> Iterator[tuple[Pattern, ...]]:
+def _iterate_chains(M: int, N: int, most: int, length: int) -> Iterator[tuple[Pattern, ...]]:
     """Yield every chain of `length` factors within a number of weights, from left to right."""
     # Each factor but the last multiplies the number of chains by the number of ranks, so that longer chains try fewer.
     ranks = range(1, most + 1) if length == 2 else [2**power for power in range(most.bit_length())]
@@ -118,9 +118,9 @@ def _extend_chain(
         if last.nonzeros <= most and _is_irreducible(before, last):
             yield (*before, last)
         return
-    for d in _divisors(d_before):
+    for d in _list_divisors(d_before):
         b = rows // d
-        for step in _divisors(N // a):
+        for step in _list_divisors(N // a):
             a_next = a * step
             for rank in ranks:
                 # rank · rows · a_next is a·b·c·d, the weights of this factor. Ranks ascend, so later ones fail as well.
@@ -141,5 +141,5 @@ def _is_irreducible(before: tuple[Pattern, ...], pattern: Pattern) -> bool:
     return rank < pattern.c
 
 
-def _divisors(n: int) -> list[int]:
+def _list_divisors(n: int) -> list[int]:
     return [size for size in range(1, n + 1) if n % size == 0]

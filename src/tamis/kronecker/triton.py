@@ -53,7 +53,7 @@ def kronecker_multiply(x: Tensor, weight: Tensor, batch_last: bool) -> Tensor:
 def _multiply(x: Tensor, weight: Tensor, batch_last: bool) -> Tensor:
     from tamis.kernels.triton import kronecker as kernels
 
-    return kernels.multiply(_as_plain_memory(x), weight.resolve_neg(), batch_last, tf32_allowed())
+    return kernels.multiply(_make_contiguous(x), weight.resolve_neg(), batch_last, allows_tf32())
 
 
 @kronecker_multiply.register_fake
@@ -73,11 +73,11 @@ def _weight_gradient(x: Tensor, gradient: Tensor, shape: list[int], batch_last: 
 
     a, b, c, d = shape
     return kernels.weight_gradient(
-        _as_plain_memory(x), _as_plain_memory(gradient), (a, b, c, d), batch_last, tf32_allowed()
+        _make_contiguous(x), _make_contiguous(gradient), (a, b, c, d), batch_last, allows_tf32()
     )
 
 
-def _as_plain_memory(tensor: Tensor) -> Tensor:
+def _make_contiguous(tensor: Tensor) -> Tensor:
     """Return a contiguous tensor as kernels read it, negated where torch has deferred that (`z.conj().imag`)."""
     return tensor.resolve_neg().contiguous()
 
@@ -234,7 +234,7 @@ def _is_bmm_faster(pattern: Pattern, most: int) -> bool:
     return pattern.d == 1 and pattern.b * pattern.c < most * (pattern.b + pattern.c)
 
 
-def tf32_allowed() -> bool:
+def allows_tf32() -> bool:
     """Return whether the user lets float32 products round to TF32 (torch.set_float32_matmul_precision)."""
     return torch.get_float32_matmul_precision() != "highest"
 
@@ -263,8 +263,8 @@ def _apply(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Tensor:
 def _prepare(weight: Tensor, pattern: Pattern, layout: str) -> Step:
     from tamis.kernels.triton import kronecker as kernels
 
-    factor = kernels.Factor(weight.detach().resolve_neg(), layout == BATCH_LAST, tf32_allowed())
-    return lambda x, bias: factor(_as_plain_memory(x), None if bias is None else bias.resolve_neg())
+    factor = kernels.Factor(weight.detach().resolve_neg(), layout == BATCH_LAST, allows_tf32())
+    return lambda x, bias: factor(_make_contiguous(x), None if bias is None else bias.resolve_neg())
 
 
 TRITON = register(Backend("triton", _accepts, _apply, _prepare))

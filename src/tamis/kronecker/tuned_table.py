@@ -46,13 +46,13 @@ class Tuned:
     seconds: dict[str, dict[str, float]]
 
 
-def fastest(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> str | None:
+def find_fastest(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> str | None:
     """Return the backend that was measured as the fastest for this product, or None without a measurement."""
     measured = read_table()
     if not measured:
         return None
     batch = x.shape[0] if layout == "batch_first" else x.shape[1]
-    entry = measured.get(machine(x.device), {}).get(entry_key(pattern, layout, x.dtype, batch))
+    entry = measured.get(machine(x.device), {}).get(make_entry_key(pattern, layout, x.dtype, batch))
     if entry is None:
         return None
     return str(entry["training" if needs_gradient(x, weight) else "forward"])
@@ -74,27 +74,27 @@ def machine(device: torch.device) -> str:
     """Describe what an entry depends on: hardware, threads and versions."""
     threads = torch.get_num_threads() if device.type == "cpu" else 0
     index = device.index if device.index is not None or device.type != "cuda" else torch.cuda.current_device()
-    return _machine(device.type, index, threads)
+    return _describe_machine(device.type, index, threads)
 
 
 @lru_cache(maxsize=16)
-def _machine(kind: str, index: int | None, threads: int) -> str:
+def _describe_machine(kind: str, index: int | None, threads: int) -> str:
     versions = f"torch {torch.__version__}, tamis {__version__}"
     if kind == "cpu":
         kernel = "torch" if dispatch.native() is None else dispatch.kronecker_kernel()[0]
-        return f"{_processor()}, {threads} threads, {kernel}, {versions}"
+        return f"{_name_processor()}, {threads} threads, {kernel}, {versions}"
     name = torch.cuda.get_device_name(index) if kind == "cuda" else kind
-    return f"{name}, {versions}, triton {_version_of('triton')}"
+    return f"{name}, {versions}, triton {_find_version('triton')}"
 
 
-def _version_of(package: str) -> str:
+def _find_version(package: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:
         return "none"
 
 
-def _processor() -> str:
+def _name_processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -108,7 +108,7 @@ def next_power_of_two(batch: int) -> int:
     return 1 << max(batch - 1, 0).bit_length()
 
 
-def entry_key(pattern: Pattern, layout: str, dtype: torch.dtype, batch: int) -> str:
+def make_entry_key(pattern: Pattern, layout: str, dtype: torch.dtype, batch: int) -> str:
     """Return an entry's name in the table."""
     return f"{pattern}, {layout}, {str(dtype).removeprefix('torch.')}, {next_power_of_two(batch)}"
 

@@ -14,7 +14,7 @@ from tamis.kernels import time_in_turns
 from tamis.kronecker.backends import BACKENDS
 from tamis.kronecker.multiply import check_layout, multiply
 from tamis.kronecker.pattern import Pattern, PatternLike, as_pattern
-from tamis.kronecker.tuned_table import Tuned, entry_key, machine, write_entry
+from tamis.kronecker.tuned_table import Tuned, machine, make_entry_key, write_entry
 
 LARGEST_DENSE = 2**26  # entries of a matrix that is still multiplied with its zeros
 
@@ -45,15 +45,15 @@ def tune(
         raise InvalidInput(f"batch must be a whole number ≥ 1, got {batch!r}")
     if not dtype.is_floating_point:
         raise InvalidInput(f"tune measures with real numbers, got {dtype}")
-    tasks = {training: _tasks(pattern, batch, dtype, device, layout, training) for training in (False, True)}
+    tasks = {training: _make_tasks(pattern, batch, dtype, device, layout, training) for training in (False, True)}
     seconds = {"forward": time_in_turns(tasks[False], device), "training": time_in_turns(tasks[True], device)}
     forward, training = (min(times, key=lambda name: times[name]) for times in seconds.values())
     tuned = Tuned(forward, training, seconds)
-    write_entry(machine(device), entry_key(pattern, layout, dtype, batch), tuned)
+    write_entry(machine(device), make_entry_key(pattern, layout, dtype, batch), tuned)
     return tuned
 
 
-def _tasks(
+def _make_tasks(
     pattern: Pattern, batch: int, dtype: torch.dtype, device: torch.device, layout: str, training: bool
 ) -> dict[str, Callable[[], Any]]:
     """Make one task for each backend that accepts, which is the product, or the product and its gradients."""

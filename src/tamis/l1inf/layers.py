@@ -86,7 +86,7 @@ def find_hidden_layers(model: nn.Module, exclude: Patterns = None) -> list[Layer
         hidden = [layer for layer in layers if not matches([layer.name], unwanted)]
     if not hidden:
         raise InvalidInput(
-            f"{exclude=} leaves no layer to constrain; linear and convolutional ones are: {_names(layers)}; "
+            f"{exclude=} leaves no layer to constrain; linear and convolutional ones are: {_join_layer_names(layers)}; "
             "exclude=() constrains all of them, the last one included"
         )
     return hidden
@@ -97,7 +97,7 @@ def find_named_layers(model: nn.Module, names: Mapping[str, object]) -> list[Lay
     layers = {layer.name: layer for layer in find_layers(model)}
     for name in names:
         if name not in layers:
-            raise InvalidInput(f"c names '{name}', which is no layer; these are: {_names(layers.values())}")
+            raise InvalidInput(f"c names '{name}', which is no layer; these are: {_join_layer_names(layers.values())}")
     return [layers[name] for name in names]
 
 
@@ -106,8 +106,10 @@ def check_known(patterns: Iterable[str], layers: Iterable[Layer], argument: str)
     layers = list(layers)
     for pattern in patterns:
         if not any(matches([layer.name], (pattern,)) for layer in layers):
-            raise InvalidInput(f"{argument} names '{pattern}', which matches no layer; these are: {_names(layers)}")
+            raise InvalidInput(
+                f"{argument} names '{pattern}', which matches no layer; these are: {_join_layer_names(layers)}"
+            )
 
 
-def _names(layers: Iterable[Layer]) -> str:
+def _join_layer_names(layers: Iterable[Layer]) -> str:
     return join_names([layer.name or "the model itself" for layer in layers]) or "none"

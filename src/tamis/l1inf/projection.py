@@ -98,7 +98,7 @@ def project_(
         # which is copied back below.
         rows = as_columns(weight, transposed, groups).contiguous()
         offsets = None if bias is None else bias.contiguous()
-        thresholds = _thresholds(rows, offsets, c, rows, offsets)
+        thresholds = _find_thresholds(rows, offsets, c, rows, offsets)
         if pending is not None and thresholds.is_cuda:
             pending.append(thresholds)
         else:
@@ -158,7 +158,7 @@ class _Projection(torch.autograd.Function):
         out = torch.empty_like(rows, memory_format=torch.contiguous_format)
         out_bias = None if bias is None else torch.empty_like(bias, memory_format=torch.contiguous_format)
         rows, bias = rows.contiguous(), None if bias is None else bias.contiguous()
-        thresholds = _thresholds(rows, bias, c, out, out_bias)
+        thresholds = _find_thresholds(rows, bias, c, out, out_bias)
         _check_finite(thresholds, rows, bias)
         shrunk = thresholds != 0  # inside the ball θ is exactly 0, and the projection is the identity
         ctx.save_for_backward(out, out_bias, shrunk)
@@ -183,7 +183,7 @@ class _Projection(torch.autograd.Function):
         return gradient, gradient_bias, None
 
 
-def _thresholds(rows: Tensor, bias: Tensor | None, c: float, out: Tensor, out_bias: Tensor | None) -> Tensor:
+def _find_thresholds(rows: Tensor, bias: Tensor | None, c: float, out: Tensor, out_bias: Tensor | None) -> Tensor:
     """Write the projections, and return θ of each column: 0 inside the ball, NaN where an entry is not finite.
 
     What is read may be written over.
@@ -219,7 +219,7 @@ def slack(rows: Tensor, bias: Tensor | None) -> float:
 
 
 def _project_with_torch(rows: Tensor, bias: Tensor | None, c: float, out: Tensor, out_bias: Tensor | None) -> Tensor:
-    """Write the projections with torch alone, and return θ as `_thresholds` does."""
+    """Write the projections with torch alone, and return θ as `_find_thresholds` does."""
     # A sum of float32 in float32 could put a column of many entries on the wrong side of c.
     norms = rows.abs().sum(1, dtype=torch.float64)
     if bias is not None:

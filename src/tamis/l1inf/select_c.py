@@ -90,7 +90,7 @@ def select_c(
     """
     candidates = _check_arguments(candidates, samples, folds, processes, seed)
     parts = deal_folds(samples, folds, seed)
-    files = _ScoreFiles(directory, {"samples": samples, "folds": folds, "seed": seed, "score": _function_name(score)})
+    files = _ScoreFiles(directory, {"samples": samples, "folds": folds, "seed": seed, "score": _name_function(score)})
     trials = list(product(candidates, range(folds)))
     # Read before anything runs: damaged files are refused at once.
     known = {trial: found for trial in trials if (found := files.read(trial)) is not None}
@@ -159,7 +159,7 @@ class _ScoreFiles:
 
     def read(self, trial: Trial) -> float | None:
         """Return the score of a trial, or None if it is not known."""
-        if self._directory is None or not (path := self._path(trial)).exists():
+        if self._directory is None or not (path := self._find_path(trial)).exists():
             return None
         found = _read(path)
         # The content repeats its own name, so that a file that was copied or renamed is not taken for another trial.
@@ -169,9 +169,9 @@ class _ScoreFiles:
 
     def write(self, trial: Trial, score: float) -> None:
         if self._directory is not None:
-            _write(self._path(trial), {"c": trial[0], "fold": trial[1], "score": score})
+            _write(self._find_path(trial), {"c": trial[0], "fold": trial[1], "score": score})
 
-    def _path(self, trial: Trial) -> Path:
+    def _find_path(self, trial: Trial) -> Path:
         assert self._directory is not None
         return self._directory / f"c_{trial[0]!r}_fold_{trial[1]}.json"
 
@@ -200,7 +200,7 @@ def _check_arguments(candidates: Any, samples: Any, folds: Any, processes: Any, 
     return plain
 
 
-def _function_name(score: Any) -> str:
+def _name_function(score: Any) -> str:
     """Return the name of the score function, so that another function's scores are not used for it."""
     # By name and without a partial's arguments: these may be tensors, of which no short text tells two apart.
     while isinstance(score, partial):

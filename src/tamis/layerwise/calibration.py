@@ -37,7 +37,7 @@ def read_calibration(calibration: Calibration, net: Network) -> Iterator[tuple[T
         InvalidInput: the data is empty, has the wrong shape, or holds numbers that are not finite.
     """
     count = 0
-    for count, inputs in enumerate(_batches(calibration, net), 1):
+    for count, inputs in enumerate(_iterate_batches(calibration, net), 1):
         _check(inputs, net, count)
         yield tuple(
             value.to(dtype) if value.is_floating_point() else value
@@ -53,7 +53,7 @@ def describe_calibration(calibration: Calibration) -> str:
     return str(calibration if isinstance(calibration, (str, Path)) else name or type(calibration).__name__)
 
 
-def _batches(calibration: Calibration, net: Network) -> Iterable[tuple[Tensor, ...]]:
+def _iterate_batches(calibration: Calibration, net: Network) -> Iterable[tuple[Tensor, ...]]:
     if isinstance(calibration, (str, Path)):
         calibration = load_data(str(calibration), labelled=False)
     if isinstance(calibration, Data):
@@ -68,11 +68,11 @@ def _batches(calibration: Calibration, net: Network) -> Iterable[tuple[Tensor, .
         raise InvalidInput(
             f"calibration must be a tensor, a dataset or its name, or a DataLoader, got {type(calibration).__name__}"
         )
-    return (_inputs_in(batch, net) for batch in batches_from(calibration, "calibration", as_drawn=True))
+    return (_select_inputs(batch, net) for batch in batches_from(calibration, "calibration", as_drawn=True))
 
 
 def _split_data(data: Data) -> Iterator[tuple[Tensor, ...]]:
-    for indices in torch.arange(len(data)).split(_batch_size(len(data))):
+    for indices in torch.arange(len(data)).split(_choose_batch_size(len(data))):
         yield (data.batch(indices)[0],)
 
 
@@ -84,15 +84,15 @@ def _split_tensors(inputs: tuple[Tensor, ...], net: Network) -> Iterator[tuple[T
     if len(set(lengths)) > 1:
         raise InvalidInput(f"the calibration inputs have different numbers of samples: {lengths}")
     if any(lengths):
-        yield from zip(*(value.split(_batch_size(lengths[0])) for value in inputs), strict=True)
+        yield from zip(*(value.split(_choose_batch_size(lengths[0])) for value in inputs), strict=True)
 
 
-def _batch_size(samples: int) -> int:
+def _choose_batch_size(samples: int) -> int:
     # At least five batches where there are five samples: one in five is held out.
     return max(1, min(LARGEST_BATCH, samples // FEWEST_BATCHES))
 
 
-def _inputs_in(batch: Any, net: Network) -> tuple[Tensor, ...]:
+def _select_inputs(batch: Any, net: Network) -> tuple[Tensor, ...]:
     """Return the inputs of a loader's batch, without labels."""
     inputs, _ = split_batch(batch, net.inputs, "calibration")
     return tuple(item.clone() for item in inputs)  # a loader may write the next batch into the same tensor

@@ -97,10 +97,10 @@ class LayerRows:
 
     def grams(self) -> LayerGrams:
         """Compute the Gram matrices of the rows."""
-        held_out = None if self.held_out is None else self._gram(self.held_out)
-        return LayerGrams(self.layer, self._gram(self.chosen_from), held_out)
+        held_out = None if self.held_out is None else self._compute_gram(self.held_out)
+        return LayerGrams(self.layer, self._compute_gram(self.chosen_from), held_out)
 
-    def _gram(self, samples: PairedRows) -> Gram:
+    def _compute_gram(self, samples: PairedRows) -> Gram:
         drift = None if samples.original is samples.small else samples.original[0] - samples.small[0]
         # The rows are laid out already: to sum them is to sum the inputs of a linear layer.
         layout = self.layer.layout
@@ -141,18 +141,18 @@ class Collector:
             chosen_from, held_out = (self._join_rows(fold) for fold in (0, 1))
             assert chosen_from is not None
             return LayerRows(self._layer, chosen_from, held_out)
-        grams = [gram.sum_over(self._team) for gram in self._grams or self._empty()]
+        grams = [gram.sum_over(self._team) for gram in self._grams or self._make_empty()]
         # Asked after the sum over processes: with few batches, a process of its own may have none that is held out.
         held_out_gram = grams[1] if self._folds == 2 and grams[1].count else None
         return LayerGrams(self._layer, grams[0], held_out_gram)
 
     def _sum(self, fold: int, original: Tensor, small: Tensor) -> None:
-        self._grams = self._grams or self._empty()
+        self._grams = self._grams or self._make_empty()
         # Differences before products: YᵀỸ − ỸᵀỸ would lose the digits of a small drift in two large matrices.
         drift = None if original is small else original - small
         self._grams[fold] = self._grams[fold].add_batch(self._layer.layout, small, drift)
 
-    def _empty(self) -> list[Gram]:
+    def _make_empty(self) -> list[Gram]:
         layout, name = self._layer.layout, self._layer.weight
         needed = 2 * self._folds * 8 * layout.problems * layout.features**2  # G and E of each fold, in float64
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tamis.layerwise.layer_matrices import ConvolutionLayout, patches
+from tamis.layerwise.layer_matrices import ConvolutionLayout, extract_patches
 
 
 class ConvRowBatch:
@@ -35,7 +35,7 @@ class ConvRowBatch:
         x = inputs if layout.has_batch(inputs) else inputs[None]
         x = F.pad(x.to(dtype), geometry.padding) if any(geometry.padding) else x.to(dtype)
         # Along the first spatial axis a window of 1 cuts out single rows; along the others the kernel slides as it is.
-        rows = patches(x, (1, *window[1:]), geometry.stride, geometry.dilation)
+        rows = extract_patches(x, (1, *window[1:]), geometry.stride, geometry.dilation)
         split = rows.unflatten(1, (layout.problems, -1))  # batch, problems, channels, rows, *outputs, *window
         rank = len(window)
         outputs, inside = range(4, 3 + rank), range(3 + rank, 3 + 2 * rank)
@@ -73,10 +73,10 @@ class ConvRowBatch:
         """Compute Σ of the products of the patches with those of another batch, or themselves: (problems, N, N)."""
         blocks: dict[tuple[int, int], Tensor] = {}
         for lag in range(self.height):
-            ahead = self._products(other or self, lag)
+            ahead = self._compute_products(other or self, lag)
             # G is symmetric with itself, so the blocks below the diagonal are those above. With another batch they
             # are products of their own: R'[r]ᵀ R[r + lag], transposed.
-            behind = ahead if other is None or lag == 0 else other._products(self, lag)
+            behind = ahead if other is None or lag == 0 else other._compute_products(self, lag)
             for i in range(self.height - lag):
                 blocks[i, i + lag] = ahead[i]
                 blocks[i + lag, i] = behind[i].mT if lag else ahead[i]
@@ -87,18 +87,18 @@ class ConvRowBatch:
         ordered = split.permute(0, 2, 1, 3, 5, 4, 6)  # problems, channel, i, inner, channel', i', inner'
         return ordered.flatten(4, 6).flatten(1, 3)
 
-    def _products(self, other: ConvRowBatch, lag: int) -> list[Tensor]:
+    def _compute_products(self, other: ConvRowBatch, lag: int) -> list[Tensor]:
         """Compute, for each i, Σ over r = i … i + H − 1 of R[r]ᵀ R'[r + lag], in units of the dilation.
 
         The rows from the last i to the first i + H − 1 are common to all sums; each adds its own at the two borders.
         """
         last, shift = self.step * (self.height - 1 - lag), self.step * lag
-        common = self._product(other, last, self.outputs, shift)
-        before = [self._product(other, r, r + 1, shift) for r in range(last)]
-        after = [self._product(other, r, r + 1, shift) for r in range(self.outputs, self.outputs + last)]
+        common = self._compute_product(other, last, self.outputs, shift)
+        before = [self._compute_product(other, r, r + 1, shift) for r in range(last)]
+        after = [self._compute_product(other, r, r + 1, shift) for r in range(self.outputs, self.outputs + last)]
         starts = [i * self.step for i in range(self.height - lag)]
         return [torch.stack([common, *before[start:], *after[:start]]).sum(0) for start in starts]
 
-    def _product(self, other: ConvRowBatch, first: int, last: int, shift: int) -> Tensor:
+    def _compute_product(self, other: ConvRowBatch, first: int, last: int, shift: int) -> Tensor:
         left, right = self.rows[:, first:last], other.rows[:, first + shift : last + shift]
         return (left.flatten(1, 2).mT @ right.flatten(1, 2)).double()  # sums of products are taken in float64

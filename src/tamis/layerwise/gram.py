@@ -74,8 +74,8 @@ class Gram:
             drift: inputs in the original network minus those; None where they are the same.
         """
         count, precision, layout = self.count, self.precision, merge_problems(layout)
-        for chunk, moved in _chunks(layout, small, drift):
-            dtype = _product_dtype(layout, chunk)
+        for chunk, moved in _iterate_chunks(layout, small, drift):
+            dtype = _choose_product_dtype(layout, chunk)
             rows = _lay_out(layout, chunk, dtype)
             # In place: G and E are the largest tensors of a layer, and a sum beside them would double their memory.
             # A product in float32 is rounded once; added up in float64, rounding does not grow with the batches.
@@ -213,7 +213,7 @@ def merge_problems(layout: MatrixLayout) -> MatrixLayout:
     return replace(layout, problems=layout.problems // together, features=layout.features * together)
 
 
-def _product_dtype(layout: MatrixLayout, inputs: Tensor) -> torch.dtype:
+def _choose_product_dtype(layout: MatrixLayout, inputs: Tensor) -> torch.dtype:
     """Choose float32 to multiply in, unless float64 costs nothing or float32 would lose what varies."""
     small = inputs.numel() * layout.overlap * layout.features <= SMALL_PRODUCT
     exact = small or inputs.dtype is torch.float64 or _is_far_from_zero(layout, inputs)
@@ -237,7 +237,9 @@ def _is_far_from_zero(layout: MatrixLayout, inputs: Tensor) -> bool:
     return bool((mean.abs() > 8 * std).any())
 
 
-def _chunks(layout: MatrixLayout, small: Tensor, drift: Tensor | None) -> Iterator[tuple[Tensor, Tensor | None]]:
+def _iterate_chunks(
+    layout: MatrixLayout, small: Tensor, drift: Tensor | None
+) -> Iterator[tuple[Tensor, Tensor | None]]:
     """Split a batch into pieces whose rows, which can take many times its memory, are not too many."""
     if not layout.has_batch(small):
         yield small, drift

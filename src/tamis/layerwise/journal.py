@@ -79,7 +79,7 @@ class LayerJournal:
 
     def read(self, number: int, weight: str) -> LayerOutcome | None:
         """Read the outcome of a layer; None if it is not recorded."""
-        path = self._path(number)
+        path = self._find_path(number)
         if path is None or not path.exists():
             return None
         try:
@@ -97,7 +97,7 @@ class LayerJournal:
 
     def record(self, number: int, weight: str, outcome: LayerOutcome) -> None:
         """Write the outcome of a layer to its file."""
-        path = self._path(number)
+        path = self._find_path(number)
         if path is not None and self._team.leads:
             # Plain dicts and tensors only: files are read with weights_only=True, which refuses classes.
             codes = {
@@ -109,7 +109,7 @@ class LayerJournal:
                 torch.save(content, file)
         self._team.wait()
 
-    def _path(self, number: int) -> Path | None:
+    def _find_path(self, number: int) -> Path | None:
         return None if self._directory is None else self._directory / f"layer_{number:04d}.pt"
 
 

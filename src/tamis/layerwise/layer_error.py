@@ -40,7 +40,7 @@ class LayerError:
         """Add the outputs of a batch in both networks."""
         # A batch-norm mean that changed is counted as if it were the layer's bias; Yw is without the bias.
         self._sums[0] += _squared_norm(original - small - self._shift())
-        self._sums[1] += _squared_norm(original - self._align(self._bias()))
+        self._sums[1] += _squared_norm(original - self._align(self._find_bias()))
 
     def outcome(self) -> LayerOutcome:
         """Return the layer's outcome with the error among its figures."""
@@ -54,7 +54,7 @@ class LayerError:
             )
         return replace(self._outcome, figures={"error": relative, **self._outcome.figures})
 
-    def _bias(self) -> Tensor | None:
+    def _find_bias(self) -> Tensor | None:
         return None if self.layer.bias is None else self._original[self.layer.bias]
 
     def _shift(self) -> Tensor | float:

@@ -209,7 +209,7 @@ def _count_problems(channels: int, groups: int, window: int, per_channel: bool) 
 def _cut_rows(x: Tensor, window: Shape, geometry: Geometry, problems: int) -> Tensor:
     """Cut an input into patches, and lay them out as rows with the channels split among the problems."""
     padded = F.pad(x, geometry.padding) if any(geometry.padding) else x
-    windows = patches(padded, window, geometry.stride, geometry.dilation)
+    windows = extract_patches(padded, window, geometry.stride, geometry.dilation)
     split = windows.unflatten(1, (problems, -1))  # batch, problems, channels of each, *outputs, *window
     # Samples and output positions become rows; channels and window become features, in the order of `to_matrix`.
     outputs, inside = range(3, 3 + len(window)), range(3 + len(window), 3 + 2 * len(window))
@@ -217,7 +217,7 @@ def _cut_rows(x: Tensor, window: Shape, geometry: Geometry, problems: int) -> Te
     return split.permute(1, 0, *outputs, 2, *inside).reshape(problems, -1, features)
 
 
-def patches(x: Tensor, window: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> Tensor:
+def extract_patches(x: Tensor, window: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> Tensor:
     """Return the patches that the windows see, a view: (batch, channels, *outputs, *window), in any dimension.
 
     Example:

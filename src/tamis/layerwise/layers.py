@@ -69,10 +69,10 @@ def find_layers(net: Network, include: Patterns, exclude: Patterns, conv: Kernel
     if conv not in ("joint", "per_channel"):
         raise InvalidInput(f"conv must be 'joint' or 'per_channel', got {conv!r}")
     found: dict[str, Layer] = {}
-    for layer in _candidates(net, conv):
+    for layer in _iterate_candidates(net, conv):
         found.setdefault(layer.weight, layer)
     # Known, so that a pattern that names one is answered by an error and not by silence.
-    computed = dict(_computed_weights(net))
+    computed = dict(_iterate_computed_weights(net))
     known = tuple(found | computed)
     if not known:
         raise InvalidInput(f"nothing can be {done}: {net!r} has no linear or convolution layer with a weight")
@@ -101,7 +101,7 @@ def _check_first_reader(net: Network, layer: Layer, done: str) -> None:
         )
 
 
-def _candidates(net: Network, conv: Kernels) -> Iterator[Layer]:
+def _iterate_candidates(net: Network, conv: Kernels) -> Iterator[Layer]:
     for node in net.data_nodes:
         names = _weight_and_inputs(net, node)
         if names is None:
@@ -129,7 +129,7 @@ def _weight_and_inputs(net: Network, node: Node) -> tuple[str, str, str | None] 
     return weight.name, inputs.name, known_bias
 
 
-def _computed_weights(net: Network) -> Iterator[tuple[str, Node]]:
+def _iterate_computed_weights(net: Network) -> Iterator[tuple[str, Node]]:
     """Yield the parameters that a layer's weight is computed from, as in weight normalization, with that layer."""
     for node in net.data_nodes:
         names = describe(node).layer(node)

@@ -39,10 +39,10 @@ def add_ridge(inputs: Tensor, damping: float = DAMPING) -> Tensor:
     Where rounding errors outweigh the ridge, as in the centred G of inputs that hardly vary, ε is raised until the sum
     is positive definite.
     """
-    return _add_diagonal(inputs, _ridge(inputs, damping))
+    return _add_diagonal(inputs, _choose_ridge(inputs, damping))
 
 
-def _ridge(inputs: Tensor, damping: float) -> Tensor:
+def _choose_ridge(inputs: Tensor, damping: float) -> Tensor:
     """Choose ε for every problem."""
     if not bool(inputs.isfinite().all()):
         raise InvalidInput(
@@ -79,7 +79,7 @@ class NormalEquations:
     @classmethod
     def of(cls, gram: Gram, damping: float = DAMPING) -> NormalEquations:
         """Set up the equations for a layer's inputs, with ε as a fraction of the mean of G's diagonal."""
-        ridge = _ridge(gram.inputs, damping)
+        ridge = _choose_ridge(gram.inputs, damping)
         square = _add_diagonal(gram.inputs, ridge)
         # An upper bound: G + ½εI is positive definite, so no eigenvalue of H is below ½ε.
         condition = torch.linalg.matrix_norm(square) / (ridge / 2)
@@ -125,7 +125,7 @@ def fit_weights(
         offset: a constant to add to the target Yw of each neuron, (problems, neurons), such as a bias that was pruned.
     """
     equations = NormalEquations.of(gram, damping)
-    right = _right_hand_side(original, present, gram)
+    right = _compute_right_hand_side(original, present, gram)
     if offset is not None:
         right = right + offset[:, :, None] * gram.input_sums[:, None, :]
     # One factor serves all neurons where none has lost a weight, which is the usual case before pruning.
@@ -146,7 +146,7 @@ def fit_with_saliencies(
     The saliency is v_i² / [(G_SS + εI)⁻¹]_ii, with the other weights free to make up for the loss (optimal brain
     surgeon), and infinite where a weight is not kept. Both come from one factorisation of each neuron's system.
     """
-    right = _right_hand_side(original, present, gram)
+    right = _compute_right_hand_side(original, present, gram)
     # Ones, not zeros: entries outside the support are divided by, and only then replaced by infinity.
     step, inverse = torch.zeros_like(present), torch.ones_like(present)
     for problem, neurons, part in equations.factorize(keep):
@@ -156,7 +156,7 @@ def fit_with_saliencies(
     return weights, torch.where(keep, weights.square() / inverse, torch.inf)
 
 
-def _right_hand_side(original: Tensor, present: Tensor, gram: Gram) -> Tensor:
+def _compute_right_hand_side(original: Tensor, present: Tensor, gram: Gram) -> Tensor:
     """Compute the right-hand side of the equations for v − v₀.
 
     Solving for the difference rather than for v makes it exactly zero where nothing has changed.
@@ -170,7 +170,7 @@ class _SupportSystem:
 
     def __init__(self, square: Tensor, keep: Tensor) -> None:
         self.features = keep.shape[1]
-        self.places, self.real = _places(keep)
+        self.places, self.real = _pad_places(keep)
         self.factor = torch.linalg.cholesky(_restrict(square, self.places, self.real))
 
     def solve(self, right: Tensor) -> Tensor:
@@ -190,7 +190,7 @@ class _ComplementSystem:
 
     def __init__(self, inverse: Tensor, keep: Tensor) -> None:
         self.inverse, self.keep = inverse, keep
-        self.places, self.real = _places(~keep)
+        self.places, self.real = _pad_places(~keep)
         # A_RR is a principal part of a positive definite matrix, and so has a Cholesky factor itself.
         self.factor = torch.linalg.cholesky(_restrict(inverse, self.places, self.real))
 
@@ -228,7 +228,7 @@ def _batch_neurons(chosen: Tensor, sizes: Tensor, width: int | None) -> Iterator
         neurons = neurons[count:]
 
 
-def _places(chosen: Tensor) -> tuple[Tensor, Tensor]:
+def _pad_places(chosen: Tensor) -> tuple[Tensor, Tensor]:
     """Return the places of each neuron's chosen weights, padded to the longest list, and which places are real."""
     most = int(chosen.sum(1).max())
     # A stable sort of booleans lists the chosen places first, in their order, and what follows serves as padding.

@@ -79,7 +79,7 @@ class Walk:
         self.data_digest = hashlib.sha256()  # of the calibration data, where a journal asks for it
         self._sample_digests: list[Array] = []
         self._hashes_data = False
-        self.activations = ActivationStore(self._first_values(calibration), budget, team.device)
+        self.activations = ActivationStore(self._iterate_first_values(calibration), budget, team.device)
 
     def transform(
         self, layers: Sequence[Layer], transform: LayerTransform, journal: LayerJournal
@@ -144,7 +144,7 @@ class Walk:
                 if collector is not None and layer is not None:
                     # By the number among all processes, so that the same batches are held out however many processes
                     # share them.
-                    fold = int(self.hold_out and self._global_number(number) % FEWEST_BATCHES == HELD_OUT)
+                    fold = int(self.hold_out and self._compute_global_number(number) % FEWEST_BATCHES == HELD_OUT)
                     collector.add(fold, *values[layer.inputs])
         self.position = place
         return None if collector is None else collector.result()
@@ -167,7 +167,7 @@ class Walk:
         digests = self._sample_digests
         return SeenSamples.of(np.concatenate(digests), "calibration") if digests else NOTHING_SEEN
 
-    def _first_values(self, calibration: Calibration) -> Iterator[Values]:
+    def _iterate_first_values(self, calibration: Calibration) -> Iterator[Values]:
         """Yield the inputs of this process' share of the batches, the same for both networks."""
         for number, inputs in enumerate(read_calibration(calibration, self.net)):
             self._sample_digests.append(sample_digests(inputs, self.net.input_dtypes, self.net.batched))
@@ -179,7 +179,7 @@ class Walk:
                 placed = [value.to(self.team.device) for value in inputs]
                 yield {name: (value, value) for name, value in zip(self.net.inputs, placed, strict=True)}
 
-    def _global_number(self, number: int) -> int:
+    def _compute_global_number(self, number: int) -> int:
         """Return the number of a batch among those of all processes."""
         return number * self.team.size + self.team.rank
 

@@ -16,7 +16,7 @@ from tamis.errors import AssumptionViolated, InvalidInput
 from tamis.graph import FixedValues, Network, Node, fold_batch_norm, references_in, resolve
 from tamis.graph.ops import Capability, Entrywise, describe, require
 from tamis.paths.norm import PathNorms
-from tamis.paths.passes import Lookup, Operation, adding_nodes, gather, ones_input, walk
+from tamis.paths.passes import Lookup, Operation, find_adding_nodes, gather, ones_input, walk
 from tamis.paths.scaled import Scaled, is_weight, times_power_of_two
 from tamis.paths.weights import Magnitudes, Weights, stored_sources
 
@@ -99,9 +99,9 @@ def log_cost_above(net: Network, entries: Mapping[str, Tensor]) -> float:
     # |w| is linear in the magnitudes of its factors: along |θ_I| its derivative is |w| with all other entries at zero.
     alone = {name: folded.params[name].masked_fill(~where, 0.0) for name, where in entries.items()}
     weights, parts = Weights(folded), Weights(folded.with_params(alone))
-    adding = adding_nodes(folded, weights)
+    adding = find_adding_nodes(folded, weights)
 
-    def part_of(name: str) -> Any:
+    def select_part(name: str) -> Any:
         value = parts.above(name)
         return (
             value if not is_weight(value) or stored_sources(folded, name) & entries.keys() else torch.zeros_like(value)
@@ -111,7 +111,7 @@ def log_cost_above(net: Network, entries: Mapping[str, Tensor]) -> float:
         derivative, norm = lookups
         fixed = [name for name in node.references if name not in folded.carries_data]
         whole = Operation(folded, node, {name: weights.above(name) for name in fixed})
-        part = Operation(folded, node, {name: part_of(name) for name in fixed})
+        part = Operation(folded, node, {name: select_part(name) for name in fixed})
         adds = node.name in adding
         # A bias does not multiply a derivative, so nothing is added in this term.
         through = whole.magnitude(derivative, False)
@@ -147,7 +147,7 @@ class _Backward:
         # times |θ_i| is exactly what the paths through i contribute: one backward pass gives every cost.
         # No weight requires a gradient itself: autograd would keep all of them, and their gradients until the very end.
         token = torch.zeros((), dtype=torch.float64, requires_grad=True)  # what makes autograd follow the weights
-        adding = adding_nodes(self.net, self.weights)
+        adding = find_adding_nodes(self.net, self.weights)
 
         def step(node: Node, lookups: Sequence[Lookup]) -> list[Scaled]:
             # A bias that is zero is left out of the sum: no derivative by it will ever come.
@@ -176,7 +176,7 @@ class _Backward:
             (outputs,) = walk(self.net, [ones_input(self.net)], step)
             # Everything until here was ≥ 0, so that the sum of the outputs on ones is ‖Φ‖₁ itself (Theorem 3.1.1 with q
             # = r = 1).
-            total, exponent = _total([outputs[name] for name in self.net.output_names])
+            total, exponent = _sum_outputs([outputs[name] for name in self.net.output_names])
             if total.requires_grad:
                 torch.autograd.grad(total, token)
         del self.finished  # whatever it refers to may refer to us: memory would wait for the garbage collector
@@ -223,7 +223,7 @@ class _Backward:
         return torch.autograd.graph.saved_tensors_hooks(pack, unpack)
 
 
-def _total(outputs: Sequence[Scaled]) -> tuple[Tensor, int]:
+def _sum_outputs(outputs: Sequence[Scaled]) -> tuple[Tensor, int]:
     """Return the sum of all outputs and its exponent."""
     parts = [part for each in outputs for part in each.parts]
     # In units of the largest exponent nothing overflows; outputs 2^-1022 below it do not count beside it.
@@ -261,9 +261,9 @@ def _refuse_repeated(net: Network) -> None:
 
     A parameter that is added downstream of its other uses is harmless: it starts paths of its own.
     """
-    sources = _sources(net)
+    sources = _find_sources(net)
 
-    def met_by(names: Iterable[str]) -> frozenset[str]:
+    def collect_met(names: Iterable[str]) -> frozenset[str]:
         return frozenset().union(*(sources.get(name, frozenset()) for name in names))
 
     upstream: dict[str, frozenset[str]] = dict.fromkeys(net.inputs, frozenset())
@@ -273,17 +273,17 @@ def _refuse_repeated(net: Network) -> None:
         multiplying = [node.arguments.get(name) for name in describe(node).multipliers]
         # With θ_i twice on a path the norm has the term θ_i², whose derivative times θ_i counts the path twice (ERRATA
         # 16).
-        again = met_by(references_in(multiplying)) & before
+        again = collect_met(references_in(multiplying)) & before
         if again:
             raise AssumptionViolated(
                 f"path_costs needs every path to meet a parameter at most once, but '{sorted(again)[0]}' is used again "
                 f"by '{node.op.removesuffix('.default')}' at {node.module or 'the top level'}, downstream of another "
                 "use of it (a module called twice, or tied weights)"
             )
-        upstream[node.name] = before | met_by(node.references)
+        upstream[node.name] = before | collect_met(node.references)
 
 
-def _sources(net: Network) -> dict[str, frozenset[str]]:
+def _find_sources(net: Network) -> dict[str, frozenset[str]]:
     """Return, for parameters and what is computed from them alone, which trainable parameters they depend on."""
     sources = {name: frozenset([name]) if name in net.trainable else frozenset() for name in net.params}
     for node in net.nodes:
@@ -303,7 +303,7 @@ class _Routes:
     def __init__(self, net: Network, backward: _Backward) -> None:
         self.net, self.derivatives = net, backward.derivatives
         self.shares_of_parts, self.derivatives_of_parts = backward.shares_of_parts, backward.derivatives_of_parts
-        self.sources = _sources(net)
+        self.sources = _find_sources(net)
         self.fixed = FixedValues(net, dtype=torch.float64)
         self.shares: dict[str, Tensor] = {}
         self.missing: Counter[str] = Counter()  # how many derivatives that a parameter's costs need are not known yet
@@ -315,22 +315,22 @@ class _Routes:
         # for the derivatives by all of them. Once visited, nothing of them is kept, so memory stays that of a few
         # layers.
         if not self.missing:  # the first to be known
-            self.missing.update(param for other in recorded for param in self._sources_of(other))
-        for param in self._sources_of(name):
+            self.missing.update(param for other in recorded for param in self._find_sources_of(other))
+        for param in self._find_sources_of(name):
             self.missing[param] -= 1
             if self.missing[param] == 0:
                 self.visited.add(param)
                 visit(param, self.cost(param))
-        for other in [other for other in self.derivatives if self._sources_of(other) <= self.visited]:
+        for other in [other for other in self.derivatives if self._find_sources_of(other) <= self.visited]:
             for known in (self.derivatives, self.shares, self.shares_of_parts, self.derivatives_of_parts):
                 known.pop(other, None)
 
-    def _sources_of(self, name: str) -> frozenset[str]:
+    def _find_sources_of(self, name: str) -> frozenset[str]:
         return self.sources.get(name, frozenset())
 
     def cost(self, param: str) -> Tensor:
         """Return the costs of one parameter's entries."""
-        met = [name for name in self.derivatives if param in self._sources_of(name)]
+        met = [name for name in self.derivatives if param in self._find_sources_of(name)]
         flows = [self._bring_back(param, name, self._compute_flow(param, name)) for name in met]
         if not flows:
             return torch.zeros_like(self.net.params[param], dtype=torch.float64)

@@ -136,7 +136,7 @@ class _Enumerator:
 
     def run(self) -> Lifting:
         for node in self.net.data_nodes:
-            call = Call(node, self._value, self.net.carries_data)
+            call = Call(node, self._look_up, self.net.carries_data)
             self.values[node.name] = call.run()
             if describe(node).picks_result:
                 source, index = node.args[0].name, node.args[1]
@@ -148,7 +148,7 @@ class _Enumerator:
                     self.paths[node.name, index] = self._find_paths_to(node, call, index, result)
         return self._collect_outputs()
 
-    def _value(self, name: str) -> Any:
+    def _look_up(self, name: str) -> Any:
         return self.values[name] if name in self.values else self.fixed[name]
 
     def _collect_outputs(self) -> Lifting:

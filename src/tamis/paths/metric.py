@@ -25,7 +25,7 @@ from tamis.graph import (
 )
 from tamis.graph.ops import Capability, require
 from tamis.paths.norm import log_above, number
-from tamis.paths.passes import Lookup, Operation, adding_nodes, gather, ones_input, walk
+from tamis.paths.passes import Lookup, Operation, find_adding_nodes, gather, ones_input, walk
 from tamis.paths.scaled import UNIT, Scaled, is_weight, powers_of_two
 from tamis.paths.weights import SMALLEST, SMALLEST_NORMAL, Weights, stored_sources
 
@@ -73,10 +73,10 @@ def path_metric(
     Reference: gonon2024thesis.
     """
     _check(net, other)
-    starts = _starts(net, x)
+    starts = _choose_starts(net, x)
     if net.batched and not len(starts[net.inputs[0]]):
         return torch.empty(0, dtype=torch.float64, device=starts[net.inputs[0]].device)
-    bound = _smaller_bound(net, other, starts)
+    bound = _take_smaller_bound(net, other, starts)
     if x is None or not net.batched:
         return bound.log_above(0) if log else bound.above(0)
     found = [bound.log_above(i) if log else bound.above(i) for i in range(len(bound.mantissas))]
@@ -116,16 +116,16 @@ class _Totals:
         return mantissas, torch.where(mantissas == 0, lowest, self.exponents + shifts)
 
 
-def _smaller_bound(net: Network, other: Network, starts: dict[str, Tensor]) -> _Totals:
+def _take_smaller_bound(net: Network, other: Network, starts: dict[str, Tensor]) -> _Totals:
     """Return the smaller of the bounds before and after aligning scales."""
     batch = len(starts[net.inputs[0]])
     folded = fold_batch_norm(net)
     weights, others = (Weights(each, batch) for each in (folded, fold_batch_norm(other)))
     # An exact distance is invariant under rescaling, so that aligning cannot improve it.
-    bound = _distance(folded, weights, others, starts)
+    bound = _compute_distance(folded, weights, others, starts)
     if bound.exact:
         return bound
-    aligned = _aligned_distance(folded, weights, other, starts)
+    aligned = _compute_aligned_distance(folded, weights, other, starts)
     if aligned is None:
         return bound
     # Sample by sample: which of the two is sharper depends on the input.
@@ -155,7 +155,7 @@ def _check_indices(net: Network, other: Network) -> None:
             raise InvalidInput(f"path_metric compares weights of one graph, but the indices '{name}' differ")
 
 
-def _starts(net: Network, x: Tensor | tuple[Tensor, ...] | None) -> dict[str, Tensor]:
+def _choose_starts(net: Network, x: Tensor | tuple[Tensor, ...] | None) -> dict[str, Tensor]:
     if x is None:
         return ones_input(net)
     inputs = x if isinstance(x, tuple) else (x,)
@@ -182,21 +182,21 @@ class _Relation:
         return not self.flips and (self.shrinks or self.grows)
 
 
-def _relation(weights: Signed, others: Signed) -> _Relation:
+def _relate(weights: Signed, others: Signed) -> _Relation:
     shrinks = grows = True
     # A single flipped sign decides: the way through θ'' is taken, and how the sizes compare no longer matters.
     for name, weight in weights.items():
         if not is_weight(weight):
             continue
         other = others[name]
-        if bool(_flips(weight, other).any()):
+        if bool(_find_flips(weight, other).any()):
             return _Relation(True, False, False)
         shrinks = shrinks and bool((other.abs() <= weight.abs()).all())
         grows = grows and bool((other.abs() >= weight.abs()).all())
     return _Relation(False, shrinks, grows)
 
 
-def _flips(weight: Tensor, other: Tensor) -> Tensor:
+def _find_flips(weight: Tensor, other: Tensor) -> Tensor:
     """Return where signs differ; a product of the weights themselves would underflow."""
     return weight.sign() * other.sign() < 0
 
@@ -233,7 +233,7 @@ class _Between(Mapping[str, Any]):
 
     def flips(self, name: str) -> Tensor:
         """Return where signs differ."""
-        return _flips(self.weights[name], self.others[name])
+        return _find_flips(self.weights[name], self.others[name])
 
     def _zero_flipped(self, name: str, value: Any) -> Any:
         return value.masked_fill(self.flips(name), 0.0) if is_weight(value) else value
@@ -250,7 +250,7 @@ def _weight_difference(mine: Signed, theirs: Signed, name: str) -> Any:
     if not is_weight(weight):
         return weight
     # Rounding allowances of two equal computations would leave a distance between equal networks.
-    if _same_sources(mine, theirs, name):
+    if _have_same_sources(mine, theirs, name):
         return torch.zeros_like(weight)
     apart: Tensor = weight.sub_(theirs[name]).abs_()
     for each in (mine, theirs):
@@ -260,7 +260,7 @@ def _weight_difference(mine: Signed, theirs: Signed, name: str) -> Any:
     return apart
 
 
-def _same_sources(mine: Signed, theirs: Signed, name: str) -> bool:
+def _have_same_sources(mine: Signed, theirs: Signed, name: str) -> bool:
     """Return whether a computed weight comes from parameters that are equal, so that it is equal but for rounding."""
     if name not in mine.net.node:
         return False  # a parameter itself: the difference says it
@@ -268,20 +268,20 @@ def _same_sources(mine: Signed, theirs: Signed, name: str) -> bool:
     return all(torch.equal(tensors[0][source], tensors[1][source]) for source in stored_sources(mine.net, name))
 
 
-def _distance(net: Network, weights: Weights, others: Weights, starts: dict[str, Tensor]) -> _Totals:
+def _compute_distance(net: Network, weights: Weights, others: Weights, starts: dict[str, Tensor]) -> _Totals:
     """Return the bound for each sample, through θ'' where signs differ."""
-    relation = _relation(weights, others)
+    relation = _relate(weights, others)
     if not relation.flips:
-        return _sum_outputs(net, [_distances(net, weights, others, relation, starts)], relation.dominated)
+        return _sum_outputs(net, [_compute_distances(net, weights, others, relation, starts)], relation.dominated)
     # θ → θ'' only removes coordinates, and θ'' → θ' flips no sign: each leg is a case the recursion is sharp for, and
     # the triangle inequality adds them up.
     between = _Between(weights, others)
-    there = _distances(net, weights, between, _Relation(False, shrinks=True, grows=False), starts)
-    rest = _distances(net, between, others, _relation(between, others), starts)
+    there = _compute_distances(net, weights, between, _Relation(False, shrinks=True, grows=False), starts)
+    rest = _compute_distances(net, between, others, _relate(between, others), starts)
     return _sum_outputs(net, [there, rest], exact=False)
 
 
-def _distances(
+def _compute_distances(
     net: Network, weights: Signed, others: Signed, relation: _Relation, starts: dict[str, Tensor]
 ) -> dict[str, Scaled]:
     """Run the recursion of `path_metric` on streams D, M', M. Where one network dominates, the smaller's is enough."""
@@ -289,7 +289,7 @@ def _distances(
     if relation.grows and not relation.shrinks:
         weights, others = others, weights
     one_sided = relation.dominated
-    adding = adding_nodes(net, weights, others)
+    adding = find_adding_nodes(net, weights, others)
 
     def step(node: Node, lookups: Sequence[Lookup]) -> list[Scaled]:
         distance, m_other, *m = lookups
@@ -332,7 +332,9 @@ def _sum_outputs(net: Network, legs: Sequence[Mapping[str, Scaled]], exact: bool
     return _Totals(total, top.where(total > 0, 0), roundings, exact)
 
 
-def _aligned_distance(folded: Network, weights: Weights, other: Network, starts: dict[str, Tensor]) -> _Totals | None:
+def _compute_aligned_distance(
+    folded: Network, weights: Weights, other: Network, starts: dict[str, Tensor]
+) -> _Totals | None:
     """Return the bound after scaling `other` to match `folded`, layer by layer, which does not change its function."""
     scales = symmetries(other.to(torch.float64))
 
@@ -359,7 +361,7 @@ def _aligned_distance(folded: Network, weights: Weights, other: Network, starts:
     rescaled = Weights(
         fold_batch_norm(matched), len(starts[folded.inputs[0]]), roundings=4.0 * max(times.values(), default=0)
     )
-    return _distance(folded, weights, rescaled, starts)
+    return _compute_distance(folded, weights, rescaled, starts)
 
 
 def _stays_normal(before: Network, after: Network) -> bool:

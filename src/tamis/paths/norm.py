@@ -13,7 +13,7 @@ from torch import Tensor
 from tamis.errors import InvalidInput
 from tamis.graph import Network, Node, fold_batch_norm
 from tamis.graph.ops import Capability, require
-from tamis.paths.passes import Lookup, Operation, adding_nodes, gather, ones_input, walk
+from tamis.paths.passes import Lookup, Operation, find_adding_nodes, gather, ones_input, walk
 from tamis.paths.scaled import NOTHING, UNIT, Scaled, map_tensors, powers_of_two
 from tamis.paths.weights import Above, Magnitudes
 
@@ -126,27 +126,29 @@ def path_norm(
 
 def path_norms(net: Network, q: float = 1, fold: bool = True, part: Part = "all") -> PathNorms:
     """Compute the path-norm of each output neuron; arguments as for `path_norm`."""
-    return _path_norms(net, q, fold, part, Magnitudes)
+    return _compute_path_norms(net, q, fold, part, Magnitudes)
 
 
 def log_norm_above(net: Network, q: float = 1, r: float = 1, part: Part = "all") -> float:
     """Return at least the logarithm of the exact path-norm, all rounding paid for; arguments as for `path_norm`."""
     _check_exponent("r", r, inclusive=True)
-    return _path_norms(net, q, True, part, Above).log_above(r)
+    return _compute_path_norms(net, q, True, part, Above).log_above(r)
 
 
 def log_product_above(net: Network, q: float = 1, r: float = 1) -> float:
     """Return at least the logarithm of the exact Π_{q,r}; arguments as for `product_norm`."""
     _check_exponent("r", r, inclusive=True)
-    return _product_norms(net, q, True, Above).log_above(r)
+    return _compute_product_norms(net, q, True, Above).log_above(r)
 
 
-def _path_norms(net: Network, q: float, fold: bool, part: Part, weights_of: Callable[[Network], Weights]) -> PathNorms:
+def _compute_path_norms(
+    net: Network, q: float, fold: bool, part: Part, weights_of: Callable[[Network], Weights]
+) -> PathNorms:
     if part not in ("all", "input", "hidden"):
         raise InvalidInput(f"part must be 'all', 'input' or 'hidden', got {part!r}")
     folded = _prepare(net, q, fold, "path_norm")
     weights, start = weights_of(folded), ones_input(folded)
-    adding = frozenset() if part == "input" else adding_nodes(folded, weights)
+    adding = frozenset() if part == "input" else find_adding_nodes(folded, weights)
     # Φ is linear in where paths start: zeros at the inputs leave the paths from biases, and no biases those from
     # inputs.
     if part == "hidden":
@@ -170,17 +172,17 @@ def product_norm(net: Network, q: float = 1, r: float = 1, log: bool = False, fo
     zero are edges all the same: their sources count in the maximum.
     """
     _check_exponent("r", r, inclusive=True)
-    return _product_norms(net, q, fold, Magnitudes).mixed(r, log)
+    return _compute_product_norms(net, q, fold, Magnitudes).mixed(r, log)
 
 
-def _product_norms(net: Network, q: float, fold: bool, weights_of: Callable[[Network], Weights]) -> PathNorms:
+def _compute_product_norms(net: Network, q: float, fold: bool, weights_of: Callable[[Network], Weights]) -> PathNorms:
     folded = _prepare(net, q, fold, "product_norm")
     weights = weights_of(folded)
-    adding = adding_nodes(folded, weights)
+    adding = find_adding_nodes(folded, weights)
 
     def step(node: Node, lookups: Sequence[Lookup]) -> list[Scaled]:
         def full(value: float) -> Lookup:
-            return lambda name: _full_like(lookups[0](name), value)
+            return lambda name: _fill_like(lookups[0](name), value)
 
         # The recursion needs the norm of a neuron's weights, and no operation offers it: it is taken from `magnitude`.
         # ‖θ^{→v}‖_q^q is what the operation gives on ones without its bias, and its bias alone is what it gives on
@@ -254,5 +256,5 @@ def _normalize(value: float, exponent: int) -> tuple[float, int]:
     return mantissa, own + exponent
 
 
-def _full_like(scaled: Scaled, number: float) -> Scaled:
+def _fill_like(scaled: Scaled, number: float) -> Scaled:
     return Scaled(((map_tensors(lambda leaf: torch.full_like(leaf, number), scaled.parts[0][0]), 0),))

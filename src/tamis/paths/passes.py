@@ -64,7 +64,7 @@ def walk(net: Network, starts: Sequence[Mapping[str, Tensor]], step: Step) -> li
     return [{name: values[name][i] for name in net.output_names} for i in range(len(starts))]
 
 
-def adding_nodes(net: Network, *weights: Mapping[str, Any]) -> frozenset[str]:
+def find_adding_nodes(net: Network, *weights: Mapping[str, Any]) -> frozenset[str]:
     """Return the nodes that add something fixed and not zero, in any of several sets of weights."""
 
     def adds(value: Any) -> bool:
@@ -100,8 +100,8 @@ class Operation:
         self.net, self.node, self.q, self.op = net, node, q, describe(node)
         self.weights, self.watch = weights, watch or (lambda name, value, exponent: value)
         self.data = [name for name in node.references if name in net.carries_data]
-        self.factors = self._fixed_tensors(self.op.multipliers)
-        self.addends = self._fixed_tensors(self.op.addends)
+        self.factors = self._name_fixed_tensors(self.op.multipliers)
+        self.addends = self._name_fixed_tensors(self.op.addends)
 
     def magnitude(self, data: Lookup, adds: bool) -> Scaled:
         """Run the operation on |θ|^q (thesis, Theorem 3.1.1), without what it adds unless it `adds`."""
@@ -111,17 +111,17 @@ class Operation:
         if not self.op.grows:
             return Scaled(tuple((self._run(values, {}, 0.0), e) for values, e in align_parts(inputs)), roundings)
         # A sum of n terms that are not negative is off by at most n roundings of itself, whatever the order.
-        roundings += PER_NODE + self._summands(inputs)
+        roundings += PER_NODE + self._count_summands(inputs)
         result = self._at_once(inputs, adds, roundings)
         if result is not None:
             return result
         powers = 0 if self.q == 1 else 2048 * (self.q + 1)  # 2^(exponent · q), whose exponent is rounded
-        return split_into_parts(self._terms(inputs, adds), roundings + powers)
+        return split_into_parts(self._list_terms(inputs, adds), roundings + powers)
 
     def change(self, data: Lookup, adds: bool) -> Scaled:
         """Run the operation with changes of weights as its weights; one without factors lets no data through."""
         # (w − w')u' has data only as a factor of a change: x + b must give |b − b'| here, not |x| + |b − b'|.
-        return self.magnitude(data if self.factors else _zeros_like(data), adds)
+        return self.magnitude(data if self.factors else _make_zeros(data), adds)
 
     def reach(self, data: Lookup) -> Scaled:
         """Return the largest value among those that feed each output neuron."""
@@ -159,10 +159,10 @@ class Operation:
         added = [each for each in self._addend_extents if each.high] if one else []
         # Data, a weight and a number together reach 2^±(600 + 300 + 100), within the normal numbers of float64.
         return (
-            all(_within(each, 2 * REACH) for each in data)
-            and all(_within(each, REACH) for each in self._factor_extents)
-            and all(_within(Extent(each.low * one, each.high * one, False), 2 * REACH) for each in added)
-            and all(2.0**-100 <= _power(abs(number), self.q) <= 2.0**100 for number in self._numbers)
+            all(_lies_within(each, 2 * REACH) for each in data)
+            and all(_lies_within(each, REACH) for each in self._factor_extents)
+            and all(_lies_within(Extent(each.low * one, each.high * one, False), 2 * REACH) for each in added)
+            and all(2.0**-100 <= _raise_to_power(abs(number), self.q) <= 2.0**100 for number in self._numbers)
         )
 
     @cached_property
@@ -178,23 +178,23 @@ class Operation:
 
     @cached_property
     def _factor_extents(self) -> list[Extent]:
-        return [self._extent(name) for name in self.factors]
+        return [self._find_extent(name) for name in self.factors]
 
     @cached_property
     def _addend_extents(self) -> list[Extent]:
-        numbers = [_power(abs(number), self.q) for number in self._numbers]
-        return [self._extent(name) for name in self.addends] + [Extent(each, each, False) for each in numbers]
+        numbers = [_raise_to_power(abs(number), self.q) for number in self._numbers]
+        return [self._find_extent(name) for name in self.addends] + [Extent(each, each, False) for each in numbers]
 
-    def _extent(self, name: str) -> Extent:
+    def _find_extent(self, name: str) -> Extent:
         """Return the numbers between which |θ|^q lies, from |θ|, since the power may have underflowed."""
         found = extent(self._watched_weights[name] if self.q == 1 else self.weights[name])
         if self.q == 1 or not found.high:
             return found
-        return Extent(_power(found.low, self.q), _power(found.high, self.q), found.zeros)
+        return Extent(_raise_to_power(found.low, self.q), _raise_to_power(found.high, self.q), found.zeros)
 
     # -- part by part -------------------------------------------------------------------------------------------------
 
-    def _terms(self, inputs: Mapping[str, Scaled], adds: bool) -> list[Part]:
+    def _list_terms(self, inputs: Mapping[str, Scaled], adds: bool) -> list[Part]:
         """Return what parts of the data and of the weights contribute to the result, each with its exponent."""
         self._check_numbers()
         fixed = {name: self.weights[name] for name in self._fixed}
@@ -203,22 +203,22 @@ class Operation:
         # of these, so it runs apart, on zeros.
         terms = []
         for values, exponent in align_parts(inputs):
-            for chosen, shift in self._choices(self.factors):
+            for chosen, shift in self._list_choices(self.factors):
                 terms.append((self._run(values, {**fixed, **chosen}, 0.0), exponent + shift))
         if adds:
-            for chosen, shift in self._choices(self.addends):
+            for chosen, shift in self._list_choices(self.addends):
                 terms.append((self._run(zeros, {**fixed, **chosen}, 1.0), shift))
         return terms
 
-    def _choices(self, names: Sequence[str]) -> list[tuple[dict[str, Tensor], int]]:
+    def _list_choices(self, names: Sequence[str]) -> list[tuple[dict[str, Tensor], int]]:
         """Return all choices of one part of each of these weights; numbers in their place need no parts."""
-        parts = [[(name, part, exponent) for part, exponent in self._parts(name)] for name in names]
+        parts = [[(name, part, exponent) for part, exponent in self._list_parts(name)] for name in names]
         return [
             ({name: part for name, part, _ in choice}, sum(exponent for *_, exponent in choice))
             for choice in itertools.product(*parts)
         ]
 
-    def _parts(self, name: str) -> list[Part]:
+    def _list_parts(self, name: str) -> list[Part]:
         """Return |θ|^q in parts, watched."""
         weight = self.weights[name]
         if not math.isfinite(extent(weight).high):
@@ -233,7 +233,7 @@ class Operation:
 
     def _check_numbers(self) -> None:
         for number in self._numbers:
-            if not LOWEST <= _power(abs(number), self.q) <= HIGHEST:
+            if not LOWEST <= _raise_to_power(abs(number), self.q) <= HIGHEST:
                 raise InvalidParameters(
                     f"the number {number:g} of '{self.node.op.removesuffix('.default')}' at "
                     f"{self.node.module or 'the top level'} is too far from 1 for path passes: make it a parameter"
@@ -252,7 +252,7 @@ class Operation:
 
         return Call(self.node, lookup, self.net.carries_data)
 
-    def _summands(self, inputs: Mapping[str, Scaled]) -> int:
+    def _count_summands(self, inputs: Mapping[str, Scaled]) -> int:
         return self.op.summands(
             self._call({name: each.parts[0][0] for name, each in inputs.items()}, self._watched_weights)
         )
@@ -261,7 +261,7 @@ class Operation:
     def _fixed(self) -> list[str]:
         return [name for name in self.node.references if name not in self.net.carries_data]
 
-    def _fixed_tensors(self, arguments: Sequence[str]) -> list[str]:
+    def _name_fixed_tensors(self, arguments: Sequence[str]) -> list[str]:
         """Return the names of what is fixed among some arguments."""
         named = references_in([self.node.arguments.get(argument) for argument in arguments])
         return [name for name in dict.fromkeys(named) if name not in self.net.carries_data]
@@ -319,7 +319,7 @@ def _align(inputs: Mapping[str, Scaled]) -> tuple[dict[str, Any], int] | None:
     return {name: times_power_of_two(value, e - max(exponents)) for name, (value, e) in parts.items()}, max(exponents)
 
 
-def _zeros_like(data: Lookup) -> Lookup:
+def _make_zeros(data: Lookup) -> Lookup:
     def zeros(name: str) -> Scaled:
         # Zeros of the right shapes rather than no data at all: an operation needs to be run to give what it adds.
         return Scaled(((map_tensors(torch.zeros_like, data(name).parts[0][0]), 0),))
@@ -327,11 +327,11 @@ def _zeros_like(data: Lookup) -> Lookup:
     return zeros
 
 
-def _within(seen: Extent, reach: int) -> bool:
+def _lies_within(seen: Extent, reach: int) -> bool:
     return seen.high == 0 or (seen.low >= math.ldexp(1.0, -reach) and seen.high <= math.ldexp(1.0, reach))
 
 
-def _power(value: float, q: float) -> float:
+def _raise_to_power(value: float, q: float) -> float:
     """Return a power of a positive number, which is never 0, even where float64 underflows."""
     try:
         # An extent of 0 would say that there is no weight, and hide that its power has underflowed.

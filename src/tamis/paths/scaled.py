@@ -94,7 +94,7 @@ def split_into_parts(
         (value, exponent) = terms[0]
         low, high, _ = extent(value)
         if high == math.inf:
-            raise _not_finite()
+            raise _make_not_finite_error()
         if high == 0 or (low >= LOWEST and high <= HIGHEST):
             return Scaled(((value, exponent),), roundings)
         # Still one part if a shift brings everything near 1: by a power of two, which rounds nothing.
@@ -110,12 +110,14 @@ def _group_by_exponent(terms: Sequence[Part], roundings: float, combine: Callabl
 
     What lies 2·REACH and more below that largest term of its own entry may be lost: less than one rounding.
     """
-    leaves = [(list(_leaves(value)), exponent) for value, exponent in terms]
-    tops = [_top_exponents([(values[i], exponent) for values, exponent in leaves]) for i in range(len(leaves[0][0]))]
+    leaves = [(list(_iterate_leaves(value)), exponent) for value, exponent in terms]
+    tops = [
+        _find_top_exponents([(values[i], exponent) for values, exponent in leaves]) for i in range(len(leaves[0][0]))
+    ]
     highest = max((int(top.max()) for top in tops if top.numel()), default=NOTHING)
     # frexp gives ∞ and NaN arbitrary exponents, so that they would vanish in some group without this.
     if any(extent(value).high == math.inf for value, _ in terms):
-        raise _not_finite()
+        raise _make_not_finite_error()
     if highest <= NOTHING:
         return Scaled((terms[0],), roundings)
     # Group 0 has the largest entries. An entry goes where its largest term is; smaller terms of the same entry follow
@@ -137,7 +139,7 @@ def _group_by_exponent(terms: Sequence[Part], roundings: float, combine: Callabl
     return Scaled(tuple(parts), roundings)
 
 
-def _not_finite() -> InvalidParameters:
+def _make_not_finite_error() -> InvalidParameters:
     return InvalidParameters("a pass over the paths met a number that is not finite, so there is no bound to state")
 
 
@@ -148,7 +150,7 @@ def _shift_entries(value: Tensor, inside: Tensor, shift: int) -> Tensor:
     return times_power_of_two(value.where(inside if shift <= 2 * REACH else inside & (value > 0), 0.0), shift)
 
 
-def _top_exponents(terms: Sequence[tuple[Tensor, int]]) -> Tensor:
+def _find_top_exponents(terms: Sequence[tuple[Tensor, int]]) -> Tensor:
     """Return the exponent of the largest term at each entry."""
     value, _ = terms[0]
     top = torch.full(value.shape, NOTHING, dtype=torch.int64, device=value.device)
@@ -178,7 +180,7 @@ class Extent(NamedTuple):
 def extent(value: Any) -> Extent:
     """Find between which numbers the entries of non-negative tensors lie; what is not a number counts as ∞."""
     low, high, zeros = math.inf, 0.0, False
-    for leaf in _leaves(value):
+    for leaf in _iterate_leaves(value):
         if not leaf.numel():
             continue
         # One pass for both ends; the second one, for the smallest positive entry, is needed only where there are zeros.
@@ -197,11 +199,11 @@ def times_power_of_two(value: Any, exponent: int) -> Any:
     exponent = max(-3000, min(3000, exponent))  # beyond, nothing of a float64 is left
     while exponent:  # in steps, because 2^exponent itself may not be representable
         step = max(-1000, min(1000, exponent))
-        value, exponent = _times(value, math.ldexp(1.0, step)), exponent - step
+        value, exponent = _multiply(value, math.ldexp(1.0, step)), exponent - step
     return value
 
 
-def _times(value: Any, factor: float) -> Any:
+def _multiply(value: Any, factor: float) -> Any:
     return map_tensors(lambda leaf: leaf * factor, value)
 
 
@@ -225,10 +227,10 @@ def map_pairs(function: Callable[[Tensor, Tensor], Any], first: Any, second: Any
     return None if first is None else function(first, second)
 
 
-def _leaves(value: Any) -> Iterator[Tensor]:
+def _iterate_leaves(value: Any) -> Iterator[Tensor]:
     if isinstance(value, (tuple, list)):
         for item in value:
-            yield from _leaves(item)
+            yield from _iterate_leaves(item)
     elif value is not None:
         yield value
 

@@ -104,34 +104,34 @@ class Weights(Mapping[str, Any]):
         entrywise = None if node is None else describe(node).entrywise(node)
         if node is None or entrywise is None:
             # A parameter; or what a model computes in another way, which is what float64 makes of it.
-            return self._stored_size(name)
+            return self._measure_stored(name)
         if entrywise is Entrywise.INVERSE_ROOT:
-            return self._inverse_root(node, *self._size(node.args[0].name, known))
+            return self._measure_inverse_root(node, *self._size(node.args[0].name, known))
         if entrywise in (Entrywise.PRODUCT, Entrywise.SUM):
-            (a, k), (b, j) = (self._operand(each, known) for each in node.args[:2])
+            (a, k), (b, j) = (self._measure_operand(each, known) for each in node.args[:2])
             if entrywise is Entrywise.PRODUCT:
-                return _product_size(a, b), k + j + 2
+                return _multiply_sizes(a, b), k + j + 2
             if k or j:
                 # A sum's operands may cancel and their errors do not, hence plus signs and magnitudes in A.
                 return a + b * abs(node.arguments["alpha"]), max(k, j) + 2
-            return self._stored_size(name)[0], 2  # one rounding of what is exact, however much cancels
+            return self._measure_stored(name)[0], 2  # one rounding of what is exact, however much cancels
         if entrywise is Entrywise.NEGATION:
             return self._size(node.args[0].name, known)
         if entrywise.moves:
             size, count = self._size(node.args[0].name, known)
             moved: Tensor = node.target(size, *resolve(node.args[1:], self.fixed.evaluate))
             return moved.contiguous(), count
-        return self._stored_size(name)  # a quotient: as above
+        return self._measure_stored(name)  # a quotient: as above
 
-    def _stored_size(self, name: str) -> tuple[Tensor, float]:
+    def _measure_stored(self, name: str) -> tuple[Tensor, float]:
         return self.fixed.evaluate(name).double().abs_(), self.roundings
 
-    def _operand(self, value: Any, known: dict[str, tuple[Tensor, float]]) -> tuple[Tensor, float]:
+    def _measure_operand(self, value: Any, known: dict[str, tuple[Tensor, float]]) -> tuple[Tensor, float]:
         if isinstance(value, (int, float)):
             return torch.tensor(abs(float(value)), dtype=torch.float64), 0.0
         return self._size(value.name, known)
 
-    def _inverse_root(self, node: Node, size: Tensor, count: float) -> tuple[Tensor, float]:
+    def _measure_inverse_root(self, node: Node, size: Tensor, count: float) -> tuple[Tensor, float]:
         root, source = self.fixed.evaluate(node.name), self.fixed.evaluate(node.args[0].name)
         # d a^(-1/2) / a^(-1/2) = −½ da/a: half the relative error of a would do, the whole covers the second order too.
         relative = count * float((size / source.abs()).max()) if size.numel() else 0.0
@@ -139,7 +139,7 @@ class Weights(Mapping[str, Any]):
         return (root, relative + 4) if relative * UNIT < 1e-3 else (torch.full_like(root, math.inf), 1.0)
 
 
-def _product_size(a: Tensor, b: Tensor) -> Tensor:
+def _multiply_sizes(a: Tensor, b: Tensor) -> Tensor:
     """Compute A_a A_b + 2^-1022 where neither is zero; the latter is left out where it is far below a rounding."""
     size = a * b
     if extent(a).low * extent(b).low >= 2.0**-900:

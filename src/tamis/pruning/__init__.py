@@ -7,7 +7,7 @@ from tamis.pruning.criterion import criterion_of as criterion_of
 from tamis.pruning.iterative_pruning import Rewinding as Rewinding
 from tamis.pruning.iterative_pruning import TrainingTask as TrainingTask
 from tamis.pruning.iterative_pruning import prune_iteratively as prune_iteratively
-from tamis.pruning.prunable_weights import candidates as candidates
+from tamis.pruning.prunable_weights import find_candidates as candidates
 from tamis.pruning.prune import prune as prune
 from tamis.pruning.rank_correlation import rank_correlation as rank_correlation
 from tamis.pruning.selection import Sweep as Sweep

@@ -31,7 +31,7 @@ def count_of(amount: float | int, size: int, what: str) -> int:
     return round(amount * size)
 
 
-def counts_by_layer(amount: Amount, sizes: Mapping[str, int], halved: str | None) -> dict[str, int]:
+def count_by_layer(amount: Amount, sizes: Mapping[str, int], halved: str | None) -> dict[str, int]:
     """Compute how many weights to prune in each parameter; of `halved`, half of a fraction."""
     if not isinstance(amount, Mapping):
         if halved is not None and isinstance(amount, int):

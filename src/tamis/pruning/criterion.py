@@ -48,7 +48,7 @@ def criterion_of(by: str | Criterion) -> Criterion:
     return CRITERIA["magnitude" if by == OBS else by]
 
 
-def criterion_name(by: str | Criterion) -> str:
+def name_criterion(by: str | Criterion) -> str:
     """Return what recipes and files call a criterion."""
     if isinstance(by, str):
         return by
@@ -57,7 +57,7 @@ def criterion_name(by: str | Criterion) -> str:
 
 def _check_scores_of(criterion: Criterion) -> Criterion:
     """Return a criterion of the user that refuses scores which pruning cannot compare."""
-    called = criterion_name(criterion)
+    called = name_criterion(criterion)
 
     def score_checked(net: Network, names: Sequence[str], seed: int) -> Sweep:
         own = criterion(net, names, seed)

@@ -16,7 +16,7 @@ from tamis.errors import InvalidInput
 from tamis.graph import Network, trace
 from tamis.progress import Listener, Progress, reporting
 from tamis.pruning.amount import as_plain_amount
-from tamis.pruning.criterion import Criterion, criterion_name
+from tamis.pruning.criterion import Criterion, name_criterion
 from tamis.pruning.prune import prune
 from tamis.training import Data, Settings, Team, Trained, join_team, load_epoch_weights, train, training_device
 
@@ -167,7 +167,7 @@ def _prune_once(before: Compressed, rewinding: Rewinding, place: Path, team: Tea
     team.wait()
     small = load(path, before.network)
     *steps, last = small.recipe or ({},)
-    wanted = {**rule, "amount": as_plain_amount(rewinding.amount), "by": criterion_name(rewinding.by)}
+    wanted = {**rule, "amount": as_plain_amount(rewinding.amount), "by": name_criterion(rewinding.by)}
     found = {name: last.get(name, False) for name in wanted}  # a recipe leaves out what is off
     if found != wanted or tuple(steps) != before.recipe:
         raise InvalidInput(f"{path} was pruned otherwise: by {found} after {len(steps)} steps; use another directory")

@@ -18,7 +18,9 @@ class Candidates:
     final: str
 
 
-def candidates(net: Network, include: Patterns = None, exclude: Patterns = None, biases: bool = False) -> Candidates:
+def find_candidates(
+    net: Network, include: Patterns = None, exclude: Patterns = None, biases: bool = False
+) -> Candidates:
     """Choose parameters by the user's patterns among those that can be pruned."""
     met = list(_find_met(net, "multipliers"))
     if not met:

@@ -23,10 +23,10 @@ from tamis.layerwise import (
     transform_layers,
 )
 from tamis.progress import Listener
-from tamis.pruning.amount import Amount, as_plain_amount, count_of, counts_by_layer
-from tamis.pruning.criterion import OBS, Criterion, criterion_name, criterion_of
+from tamis.pruning.amount import Amount, as_plain_amount, count_by_layer, count_of
+from tamis.pruning.criterion import OBS, Criterion, criterion_of, name_criterion
 from tamis.pruning.obs import BrainSurgeon
-from tamis.pruning.prunable_weights import candidates
+from tamis.pruning.prunable_weights import find_candidates
 from tamis.pruning.selection import Sweep, Visitor, keep_all_but_smallest
 from tamis.settings import Pruning, documents
 
@@ -86,7 +86,7 @@ def prune(
 
 def choose_masks(before: Compressed, settings: Pruning) -> dict[str, Tensor]:
     """Choose which weights are kept, by the parameters that settings name; what is pruned before stays pruned."""
-    chosen = candidates(before.network, settings.include, settings.exclude, settings.biases)
+    chosen = find_candidates(before.network, settings.include, settings.exclude, settings.biases)
     pruned = {n: int((~before.masks[n]).count_nonzero()) if n in before.masks else 0 for n in chosen.names}
     left = {name: before.params[name].numel() - pruned[name] for name in chosen.names}
     # What was pruned before scores −∞ (`_put_pruned_first`) and is counted in: it stays pruned, and `amount` is of the
@@ -119,7 +119,7 @@ def _describe_step(settings: Pruning) -> dict[str, Any]:
     options = {**patterns, "biases": settings.biases, "halve_final": settings.halve_final}
     step = {
         "step": "prune",
-        "by": criterion_name(settings.by),
+        "by": name_criterion(settings.by),
         "scope": settings.scope,
         "amount": settings.amount,
         "seed": settings.seed,
@@ -134,7 +134,7 @@ def _check_calibration(by: str | Criterion, calibration: Calibration, biases: bo
         raise InvalidInput("by='obs' prunes weights only: leave out biases=True")
     if by != OBS and calibration is not None:
         raise InvalidInput(
-            f"by={criterion_name(by)!r} looks at no data: leave out calibration=, or call tamis.repair afterwards"
+            f"by={name_criterion(by)!r} looks at no data: leave out calibration=, or call tamis.repair afterwards"
         )
 
 
@@ -143,10 +143,10 @@ def _share_out(settings: Pruning, sizes: Mapping[str, int], halved: str | None) 
     amount = settings.amount
     # Amounts by layer settle what goes where, so that scope has no say left.
     if isinstance(amount, Mapping) or settings.scope == "layer":
-        return {(name,): count for name, count in counts_by_layer(amount, sizes, halved).items()}
+        return {(name,): count for name, count in count_by_layer(amount, sizes, halved).items()}
     # With one pool for all layers only the total can be lowered: by as much as half of the last layer's share.
     if halved is not None:
-        return {tuple(sizes): sum(counts_by_layer(amount, sizes, halved).values())}
+        return {tuple(sizes): sum(count_by_layer(amount, sizes, halved).values())}
     return {tuple(sizes): count_of(amount, sum(sizes.values()), "the network")}
 
 

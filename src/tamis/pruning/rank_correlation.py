@@ -43,7 +43,9 @@ def rank_correlation(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) 
     if not first:
         raise InvalidInput("there is nothing to correlate: the first has no values (masks of a network that is whole?)")
     # Over all parameters at once, as global pruning ranks them; sorted by name, so that both are in one order.
-    ranks = [_centred_ranks(torch.cat([each[name].flatten() for name in sorted(first)])) for each in (first, second)]
+    ranks = [
+        _compute_centred_ranks(torch.cat([each[name].flatten() for name in sorted(first)])) for each in (first, second)
+    ]
     # Spearman's coefficient is Pearson's of the ranks, which holds with average ranks for ties.
     norms = [float(rank.norm()) for rank in ranks]
     if 0.0 in norms:
@@ -51,7 +53,7 @@ def rank_correlation(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) 
     return float(ranks[0] @ ranks[1]) / (norms[0] * norms[1])
 
 
-def _centred_ranks(values: Tensor) -> Tensor:
+def _compute_centred_ranks(values: Tensor) -> Tensor:
     """Compute ranks minus their mean, in float64."""
     _, group, sizes = values.unique(return_inverse=True, return_counts=True)
     last = sizes.cumsum(0).double()

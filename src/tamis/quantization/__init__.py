@@ -1,7 +1,7 @@
 """Quantization puts weights on a few levels so that the outputs of every layer stay; each method has one file."""
 
 from tamis.quantization.alphabet import Alphabet as Alphabet
-from tamis.quantization.alphabet import alphabet_of as alphabet_of
+from tamis.quantization.alphabet import parse_alphabet as alphabet_of
 from tamis.quantization.feedback import Recursion as Recursion
 from tamis.quantization.layer_quantizer import LayerQuantizer as LayerQuantizer
 from tamis.quantization.plan import MULTIPLES as MULTIPLES

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tamis.layerwise import LayerRows, PairedRows
 from tamis.quantization.feedback import Grid
-from tamis.quantization.problem import Order, largest_first
+from tamis.quantization.problem import Order, sort_largest_first
 from tamis.quantization.units import Units
 
 SMALL_WORK = 2**28  # multiplications, up to which float64 costs nothing that one would notice
@@ -57,16 +57,16 @@ def quantize_along_data(choose: AlongData, problem: RowsProblem, candidates: Ten
     places = torch.arange(weights.shape[2], device=weights.device)
     if order == "norm":
         seen = whole.centre() if centred else whole
-        places = largest_first(seen.small[0].double().square().sum(0))
+        places = sort_largest_first(seen.small[0].double().square().sum(0))
     small = whole.small.numel() * weights.shape[1] <= SMALL_WORK
     dtype = torch.float64 if small else torch.promote_types(levels.dtype, torch.float32)
     weights = weights[:, :, places]
 
-    def grid_of(scales: Tensor) -> Grid:
+    def make_grid(scales: Tensor) -> Grid:
         return Grid(units.spread(scales).to(levels.dtype), levels)
 
     def choose_from(samples: PairedRows, scales: Tensor) -> Tensor:
-        return choose(weights, samples.original, samples.small, grid_of(scales))
+        return choose(weights, samples.original, samples.small, make_grid(scales))
 
     def prepare(samples: PairedRows) -> PairedRows:
         samples = _reorder(samples, places if order == "norm" else None, dtype)
@@ -78,7 +78,7 @@ def quantize_along_data(choose: AlongData, problem: RowsProblem, candidates: Ten
         # A single batch leaves nothing to hold out: then the candidates are compared on the rows they were fitted to.
         held_out = chosen_from if rows.held_out is None else prepare(rows.held_out)
         errors = [
-            _compute_errors(weights, choose_from(chosen_from, each), grid_of(each), held_out) for each in candidates
+            _compute_errors(weights, choose_from(chosen_from, each), make_grid(each), held_out) for each in candidates
         ]
         # (candidates, units): neurons that share a scale add up their errors, and each unit takes its own best.
         choice = torch.stack([units.total(each) for each in errors]).argmin(0)

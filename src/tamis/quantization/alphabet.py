@@ -67,14 +67,14 @@ class Alphabet:
         """
         if self.radius == "given":
             return weights.new_ones(len(weights))
-        found = _median(weights) if self.radius == "median" else weights.abs().nan_to_num(0.0).amax(1)
+        found = _compute_median(weights) if self.radius == "median" else weights.abs().nan_to_num(0.0).amax(1)
         if self.radius == "least_squares":
-            found = found * _best_fraction(weights, found, self.tensor(weights))
+            found = found * _find_best_fraction(weights, found, self.tensor(weights))
         # A unit of zeros has no scale of its own: a tiny one keeps it as near to zero as the levels allow.
         return torch.where(found > 0, found, 2.0**-100)
 
 
-def equispaced(count: int, radius: Radius = "median") -> Alphabet:
+def make_equispaced(count: int, radius: Radius = "median") -> Alphabet:
     """Make the alphabet α · {−1 + 2j/(M−1) : j = 0 … M−1} (GPFQ, section 6; ERRATA 10)."""
     if isinstance(count, bool) or not isinstance(count, Integral) or not FEWEST_LEVELS <= count <= MOST_LEVELS:
         raise InvalidInput(
@@ -86,7 +86,7 @@ def equispaced(count: int, radius: Radius = "median") -> Alphabet:
     return Alphabet(tuple((2 * j - steps) / steps for j in range(steps + 1)), radius)
 
 
-def alphabet_of(levels: int | Iterable[float] | Alphabet | None, bits: int | None, radius: Radius) -> Alphabet:
+def parse_alphabet(levels: int | Iterable[float] | Alphabet | None, bits: int | None, radius: Radius) -> Alphabet:
     """Make the alphabet that the arguments of `tamis.quantize` mean.
 
     They are a number of levels, a list of them, or bits for 2^bits levels.
@@ -97,7 +97,7 @@ def alphabet_of(levels: int | Iterable[float] | Alphabet | None, bits: int | Non
     if bits is not None:
         if isinstance(bits, bool) or not isinstance(bits, Integral) or not 1 <= bits <= 16:
             raise InvalidInput(f"bits={bits!r} must be a whole number from 1 to 16")
-        return equispaced(2 ** int(bits), radius)
+        return make_equispaced(2 ** int(bits), radius)
     if isinstance(levels, Alphabet):
         return levels
     if isinstance(levels, Iterable):
@@ -105,7 +105,7 @@ def alphabet_of(levels: int | Iterable[float] | Alphabet | None, bits: int | Non
             return Alphabet(tuple(float(level) for level in levels))
         except (TypeError, ValueError) as error:
             raise InvalidInput(f"{levels=} must be a whole number, or a sorted list of numbers") from error
-    return equispaced(levels, radius)  # type: ignore[arg-type]  # whatever it is, it is refused there by its value
+    return make_equispaced(levels, radius)  # type: ignore[arg-type]  # whatever it is, it is refused there by its value
 
 
 def _check_radius(radius: str) -> None:
@@ -113,16 +113,16 @@ def _check_radius(radius: str) -> None:
         raise InvalidInput(f"radius must be median, max, least_squares or given, got {radius!r}")
 
 
-def _median(weights: Tensor) -> Tensor:
+def _compute_median(weights: Tensor) -> Tensor:
     """Compute the median of |w|; of the non-zero ones, where half or more are zero."""
     magnitudes = weights.abs()
     nonzero = magnitudes.masked_fill(magnitudes == 0, math.nan)
     # A median of zero would make every level zero: a unit of which half are zeros is measured by the rest.
-    median = _nan_median(magnitudes)
-    return torch.where(median > 0, median, _nan_median(nonzero))
+    median = _compute_nan_median(magnitudes)
+    return torch.where(median > 0, median, _compute_nan_median(nonzero))
 
 
-def _nan_median(values: Tensor) -> Tensor:
+def _compute_nan_median(values: Tensor) -> Tensor:
     """Compute the median of the numbers in each row: the mean of the middle two if even in number, 0 if none."""
     ordered, count = values.sort(1).values, values.isfinite().sum(1, keepdim=True)  # NaNs come last
     last = (count - 1).clamp_min(0)
@@ -130,7 +130,7 @@ def _nan_median(values: Tensor) -> Tensor:
     return ordered.gather(1, middle).mean(1).nan_to_num(0.0)
 
 
-def _best_fraction(weights: Tensor, largest: Tensor, levels: Tensor) -> Tensor:
+def _find_best_fraction(weights: Tensor, largest: Tensor, levels: Tensor) -> Tensor:
     """Find the fraction of max |w| for which nearest rounding has the least squared error, for each unit."""
     # The nearest level changes half-way between two: counting the middles below a weight gives its index.
     middles = (levels[1:] + levels[:-1]) / 2

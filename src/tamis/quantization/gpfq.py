@@ -35,21 +35,21 @@ def gpfq(weights: Tensor, gram: Gram) -> Recursion:
 
     Reference: lybrand2021gpfq, (3).
     """
-    return _recursion(weights, gram.inputs, gram.drift)
+    return _set_up_recursion(weights, gram.inputs, gram.drift)
 
 
-def _recursion(weights: Tensor, inputs: Tensor, drift: Tensor | None) -> Recursion:
+def _set_up_recursion(weights: Tensor, inputs: Tensor, drift: Tensor | None) -> Recursion:
     """Set up the recursion from G and E; only E on and below its diagonal is read, and None stands for zero."""
     norms = inputs.diagonal(dim1=1, dim2=2)
     # A feature that is always zero costs the same whatever its weight: it is rounded by itself (ERRATA 9).
     inverse = torch.where(norms > 0, 1 / norms, 0.0)
     # The target stays w, not the start: u_t takes in w_t Y_t − q_t Ỹ_t, and what drift adds to it is in E already.
-    start = weights if drift is None else weights + _lower_times(drift, weights) * inverse[:, None, :]
+    start = weights if drift is None else weights + _multiply_lower(drift, weights) * inverse[:, None, :]
     # C_tj = G_tj / G_tt: row t is divided by its own norm.
     return Recursion(start, weights, inputs * inverse[:, :, None])
 
 
-def _lower_times(matrix: Tensor, weights: Tensor) -> Tensor:
+def _multiply_lower(matrix: Tensor, weights: Tensor) -> Tensor:
     """Compute Σ_{j≤t} E_tj w_j for every t and neuron, in the dtype of E: half of a product."""
     result, factors = torch.empty_like(weights), weights.to(matrix.dtype)
     for here in split_panels(weights.shape[2]):
@@ -59,12 +59,12 @@ def _lower_times(matrix: Tensor, weights: Tensor) -> Tensor:
     return result
 
 
-def _recursion_of_rows(weights: Tensor, original: Tensor, small: Tensor) -> Recursion:
+def _set_up_recursion_of_rows(weights: Tensor, original: Tensor, small: Tensor) -> Recursion:
     """Set up the recursion from rows of data, with half of the products that Gram matrices take."""
     inputs = symmetric_product(small)
     # ỸᵀY − ỸᵀỸ = E; above the diagonal it is undefined, and never read.
     drift = None if original is small else lower_product(small, original).sub_(inputs)
-    return _recursion(weights, inputs.double(), drift)
+    return _set_up_recursion(weights, inputs.double(), drift)
 
 
 def gpfq_of_rows(weights: Tensor, original: Tensor, small: Tensor, grid: Grid) -> Tensor:
@@ -81,9 +81,9 @@ def gpfq_of_rows(weights: Tensor, original: Tensor, small: Tensor, grid: Grid) -
         >>> gpfq_of_rows(weights, inputs, inputs, grid).shape
         torch.Size([1, 3, 5])
     """
-    if along_data_is_cheaper(small.shape[1], small.shape[2], weights.shape[1], candidates=1):
+    if is_cheaper_along_data(small.shape[1], small.shape[2], weights.shape[1], candidates=1):
         return gpfq_along_data(weights, original, small, grid)
-    return choose_levels(_recursion_of_rows(weights, original, small), grid)
+    return choose_levels(_set_up_recursion_of_rows(weights, original, small), grid)
 
 
 def gpfq_along_data(weights: Tensor, original: Tensor, small: Tensor, grid: Grid) -> Tensor:
@@ -102,7 +102,7 @@ def gpfq_along_data(weights: Tensor, original: Tensor, small: Tensor, grid: Grid
         here = slice(first, first + BLOCK)
         y, moved, w = original[:, :, here], small[:, :, here], weights[:, :, here]
         # Two slices of one tensor are two objects: without drift, pass the same one twice, or E would be computed.
-        recursion = _recursion_of_rows(w, moved if original is small else y, moved)
+        recursion = _set_up_recursion_of_rows(w, moved if original is small else y, moved)
         norms = moved.square().sum(1, dtype=torch.float64)[:, None, :]
         # Within the block the recursion knows u from G; from before it, only through its products with the block's Ỹ_t.
         carried = (moved.mT @ state).double().mT  # ⟨Ỹ_t, u⟩ of the blocks before
@@ -117,7 +117,7 @@ def gpfq_along_data(weights: Tensor, original: Tensor, small: Tensor, grid: Grid
     return torch.cat(indices, 2)
 
 
-def along_data_is_cheaper(samples: int, features: int, neurons: int, candidates: int) -> bool:
+def is_cheaper_along_data(samples: int, features: int, neurons: int, candidates: int) -> bool:
     """Tell whether `gpfq_along_data`, for so many candidates of scales, takes less arithmetic than `gpfq`.
 
     Both halves of the Gram matrices take 2mN² operations, and 2N²n go into each recursion; along the data, a candidate

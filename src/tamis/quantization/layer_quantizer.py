@@ -22,7 +22,7 @@ from tamis.layerwise import (
 )
 from tamis.quantization.along_data import RowsProblem, quantize_along_data
 from tamis.quantization.feedback import Grid, Recursion, choose_levels
-from tamis.quantization.gpfq import along_data_is_cheaper
+from tamis.quantization.gpfq import is_cheaper_along_data
 from tamis.quantization.objective import Objective
 from tamis.quantization.plan import Plan
 from tamis.quantization.problem import BiasRole, LayerValues, Problem
@@ -73,19 +73,19 @@ class LayerQuantizer:
         offset = compute_bias_offset(layer, self.original, params) if left else None
         values = LayerValues(self.original, params, self.masks)
         problem = Problem.of(layer, sums, values, BiasRole(has_bias, corrects, offset), self.plan.order)
-        levels, units = self._levels_and_units(layer)
+        levels, units = self._find_levels_and_units(layer)
         choice = _Choice(self, problem, units, levels)
         indices, scales = choice.choose_indices(choice.find_best_scales())
         codes = _make_codes(layer, problem.natural(indices), Scaling(scales, units, levels), has_bias)
         return self._make_outcome(layer, codes, sums.all.means() if corrects else None)
 
-    def _levels_and_units(self, layer: Layer) -> tuple[Tensor, Units]:
+    def _find_levels_and_units(self, layer: Layer) -> tuple[Tensor, Units]:
         levels = self.plan.alphabet.tensor(self.original[layer.weight])
         return levels, Units(layer.layout, self.plan.settings.per)
 
     def _goes_along_data(self, rows: LayerRows) -> bool:
         form = rows.layer.layout
-        return along_data_is_cheaper(rows.count, form.features, form.neurons, len(self.plan.multiples))
+        return is_cheaper_along_data(rows.count, form.features, form.neurons, len(self.plan.multiples))
 
     def _quantize_along_data(self, layer: Layer, rows: LayerRows) -> LayerOutcome:
         plan = self.plan
@@ -93,7 +93,7 @@ class LayerQuantizer:
         corrects = plan.bias_correction and layer.shift is not None
         means = rows.all.means() if corrects else None
         weights = layer.layout.to_matrix(self.original[layer.weight]).double()
-        levels, units = self._levels_and_units(layer)
+        levels, units = self._find_levels_and_units(layer)
         radii = plan.alphabet.radii(units.weights(weights))
         # Cast to the weight's dtype and back: candidates are compared as the scales that the file would hold.
         candidates = cast_scales(radii[None] * radii.new_tensor(plan.multiples)[:, None], levels.dtype).double()
@@ -138,7 +138,7 @@ class _Choice:
         at_once = max(1, MOST_TRIED // max(weights.numel(), 1))
         # The recursion does not depend on the scales: it is set up once, and candidates stand side by side as neurons.
         recursion = plan.method.recursion(*problem.recursion_start(problem.chosen_from))
-        errors = [self._errors(recursion, radii[None] * some[:, None]) for some in multiples.split(at_once)]
+        errors = [self._compute_errors(recursion, radii[None] * some[:, None]) for some in multiples.split(at_once)]
         return self._round_scales(radii * multiples[torch.cat(errors).argmin(0)])
 
     def choose_indices(self, scales: Tensor) -> tuple[Tensor, Tensor]:
@@ -153,27 +153,27 @@ class _Choice:
         # rounding of scales it never grows. The last fit makes the scales belong to the indices that are returned.
         for _ in range(DESCENTS):
             scales = self._fit_scales(indices, scales[None], objective)[0]
-            descent = objective.descent(self._values(indices, scales[None]))
+            descent = objective.descent(self._compute_values(indices, scales[None]))
             indices = self._choose(descent, scales[None])
         return indices, self._fit_scales(indices, scales[None], objective)[0]
 
     # In what follows scales are (candidates, units), and every neuron stands there once for each candidate.
 
-    def _errors(self, recursion: Recursion, scales: Tensor) -> Tensor:
+    def _compute_errors(self, recursion: Recursion, scales: Tensor) -> Tensor:
         """Compute the errors on held-out data: (candidates, units)."""
         problem, scales, times = self.problem, self._round_scales(scales), len(scales)
         indices = self._choose(recursion.repeat_neurons(times), scales)
         # Fitted on the data that the indices were chosen from: held-out data judges, and must have no say before.
         scales = self._fit_scales(indices, scales, problem.objective(problem.chosen_from).repeat_neurons(times))
         objective = problem.objective(problem.held_out).repeat_neurons(times)
-        return self._totals(objective.error(self._values(indices, scales)), times)
+        return self._sum_by_unit(objective.error(self._compute_values(indices, scales)), times)
 
     def _fit_scales(self, indices: Tensor, scales: Tensor, objective: Objective) -> Tensor:
         """Fit the scales to these choices of levels by least squares; return them as they are where not allowed."""
         if not self.quantizer.plan.fits_scales:
             return scales
-        above, below = objective.scale_terms(self._values(indices, scales))
-        numerator, denominator = self._totals(above, len(scales)), self._totals(below, len(scales))
+        above, below = objective.scale_terms(self._compute_values(indices, scales))
+        numerator, denominator = self._sum_by_unit(above, len(scales)), self._sum_by_unit(below, len(scales))
         # A scale stays positive; a unit whose values are all 0, or point away from the target, keeps the one it has.
         sound = (numerator > 0) & (denominator > 0)
         return self._round_scales(torch.where(sound, scales * numerator / denominator.where(sound, 1.0), scales))
@@ -182,14 +182,14 @@ class _Choice:
         keep = None if self.problem.keep is None else self.problem.keep.repeat(1, len(scales), 1)
         return choose_levels(recursion, Grid(self._spread(scales), self.levels), keep, self.quantizer.team)
 
-    def _values(self, indices: Tensor, scales: Tensor) -> Tensor:
+    def _compute_values(self, indices: Tensor, scales: Tensor) -> Tensor:
         values = Grid(self._spread(scales)[:, :, None], self.levels).values(indices)
         return values if self.problem.keep is None else values.where(self.problem.keep.repeat(1, len(scales), 1), 0.0)
 
     def _spread(self, scales: Tensor) -> Tensor:
         return torch.cat([self.units.spread(each) for each in scales], 1).to(self.levels.dtype)
 
-    def _totals(self, values: Tensor, times: int) -> Tensor:
+    def _sum_by_unit(self, values: Tensor, times: int) -> Tensor:
         return torch.stack([self.units.total(each) for each in values.chunk(times, 1)])
 
     def _round_scales(self, scales: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tamis.errors import InvalidInput
 from tamis.graph import as_patterns
-from tamis.quantization.alphabet import Alphabet, alphabet_of
+from tamis.quantization.alphabet import Alphabet, parse_alphabet
 from tamis.quantization.problem import Order
 from tamis.quantization.quantizer import Quantizer, quantizer_of
 from tamis.settings import Quantization
@@ -49,7 +49,7 @@ class Plan:
         """Make the plan of settings, and raise InvalidInput for those that name nothing."""
         method, levels = quantizer_of(settings.method), settings.levels
         levels = LEVELS if levels is None and settings.bits is None else levels
-        alphabet = alphabet_of(levels, settings.bits, settings.radius)
+        alphabet = parse_alphabet(levels, settings.bits, settings.radius)
         return cls(settings, method, alphabet, _read_multiples(settings.c_alpha, alphabet))
 
     @property

@@ -124,7 +124,7 @@ class Problem:
 
     def _sort_by_norm(self) -> Problem:
         # From all data, so that candidates of scales and the final choice run through one and the same order.
-        places = largest_first(self.all.inputs.diagonal(dim1=1, dim2=2))
+        places = sort_largest_first(self.all.inputs.diagonal(dim1=1, dim2=2))
 
         def move(matrix: Tensor) -> Tensor:
             return matrix.gather(2, places[:, None, :].expand(-1, matrix.shape[1], -1))
@@ -141,7 +141,7 @@ class Problem:
         )
 
 
-def largest_first(norms: Tensor) -> Tensor:
+def sort_largest_first(norms: Tensor) -> Tensor:
     """Return the places of the features with the largest squared norms first, along the last axis.
 
     Norms that agree to five digits count as equal, and keep their order: those of a transposed convolution's window do,

@@ -54,21 +54,21 @@ def exclude_setting(left: str = "as they are") -> Any:
 
 def help_of(settings: type, name: str) -> str:
     """Return the help of one setting."""
-    return str(_field(settings, name).metadata["help"])
+    return str(_find_field(settings, name).metadata["help"])
 
 
 def default_of(settings: type, name: str) -> Any:
     """Return the default of one setting; `...` where it must be given."""
-    default = _field(settings, name).default
+    default = _find_field(settings, name).default
     return ... if default is dataclasses.MISSING else default
 
 
 def choices_of(settings: type, name: str) -> tuple[str, ...]:
     """Return the names that a setting may be; none where it is no choice among names."""
-    return tuple(_field(settings, name).metadata["choices"])
+    return tuple(_find_field(settings, name).metadata["choices"])
 
 
-def _field(settings: type, name: str) -> dataclasses.Field[Any]:
+def _find_field(settings: type, name: str) -> dataclasses.Field[Any]:
     return {field.name: field for field in dataclasses.fields(settings)}[name]
 
 
@@ -99,13 +99,13 @@ def documents(settings: type, *names: str) -> Callable[[Documented], Documented]
         indent = lines[place].partition(PLACE)[0]
         # Field order is the order of the keywords, which a contract test compares with the call's signature.
         chosen = names or [field.name for field in dataclasses.fields(settings)]
-        entries = [_entry(_field(settings, name), indent) for name in chosen]
+        entries = [_write_entry(_find_field(settings, name), indent) for name in chosen]
         call.__doc__ = "\n".join([*lines[:place], *entries, *lines[place + 1 :]])
         return call
 
     return put_help_in
 
 
-def _entry(field: dataclasses.Field[Any], indent: str) -> str:
+def _write_entry(field: dataclasses.Field[Any], indent: str) -> str:
     text = f"{field.name}: {field.metadata['help']}"
     return textwrap.fill(text, WIDTH, initial_indent=indent, subsequent_indent=f"{indent}    ")

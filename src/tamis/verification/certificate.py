@@ -57,7 +57,7 @@ class Certificate:
         data = Path(path).read_bytes()
         try:
             content = json.loads(data, parse_constant=_refuse)
-            same = _written(content) == data
+            same = _serialize(content) == data
         except (ValueError, RecursionError, OverflowError) as error:
             raise CorruptArtifact(f"'{path}' is not a certificate: {error!s:.200}") from error
         _check(content, f"'{path}'")
@@ -72,7 +72,7 @@ class Certificate:
     def save(self, path: str | Path) -> None:
         """Write the certificate as JSON, whole or not at all."""
         with replace_file(path) as part:
-            part.write_bytes(_written(self.content))
+            part.write_bytes(_serialize(self.content))
 
     @property
     def content(self) -> dict[str, Any]:
@@ -112,7 +112,7 @@ class Certificate:
 
     def as_text(self, width: int = 100) -> str:
         """Write it for a terminal of this width; names and the command, which one may paste, are never broken."""
-        lines = [*self._verdict(), *self._subject()]
+        lines = [*self._write_verdict(), *self._write_subject()]
         for note in self.notes:
             lines += textwrap.wrap(f"! {note}", width, subsequent_indent="  ")
         for claim in self.claims:
@@ -128,7 +128,7 @@ class Certificate:
             lines += textwrap.wrap(f"– {text}", width - 2, initial_indent="  ", subsequent_indent="    ")
         return "\n".join(lines)
 
-    def _verdict(self) -> list[str]:
+    def _write_verdict(self) -> list[str]:
         """Return PASS or FAIL, and why; nothing where nothing was required."""
         content = self.content
         requirements = content.get("requirements", ())
@@ -137,7 +137,7 @@ class Certificate:
             lines.append(f"  {'PASS' if each['holds'] else 'FAIL'}  {describe_requirement(each, content['claims'])}")
         return lines
 
-    def _subject(self) -> list[str]:
+    def _write_subject(self) -> list[str]:
         """Say what is compared with what, on which data, by which command; version 1 has no names."""
         content = self.content
         after, before = content["file"]["bytes"], content["network"]["bytes"]
@@ -160,7 +160,7 @@ class Certificate:
 def digest_of(content: Mapping[str, Any]) -> str:
     """Compute the sha256 of everything a certificate says but its signature and the digest itself."""
     inside = {name: value for name, value in content.items() if name not in OUTSIDE}
-    return hashlib.sha256(_written(inside)).hexdigest()
+    return hashlib.sha256(_serialize(inside)).hexdigest()
 
 
 def _check(content: Any, called: str) -> None:
@@ -171,7 +171,7 @@ def _check(content: Any, called: str) -> None:
         raise CorruptArtifact(f"{called} was changed: whether it passes does not follow from what it claims")
 
 
-def _written(content: Mapping[str, Any]) -> bytes:
+def _serialize(content: Mapping[str, Any]) -> bytes:
     return (json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 

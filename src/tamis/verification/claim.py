@@ -12,7 +12,7 @@ from tamis.artifact import Compressed, fingerprint
 from tamis.bounds import UNSEEN, Bound
 from tamis.graph import Network
 from tamis.verification.evidence import Evidence
-from tamis.verification.schema import finite
+from tamis.verification.schema import store_finite
 from tamis.verification.settings import Settings
 
 Numbers = Mapping[str, Any]  # counts and floats by name; None for what is infinite, or the logarithm of zero
@@ -72,14 +72,14 @@ class Claim:
         return {
             "claim": self.name,
             "sentence": self.sentence,
-            "value": finite(self.bound.value),
-            "log10": finite(self.bound.log10),
+            "value": store_finite(self.bound.value),
+            "log10": store_finite(self.bound.log10),
             "informative": self.bound.informative,
             "delta": self.delta,
             "assumptions": list(self.bound.assumptions),
             "checked": list(self.bound.checked),
             "source": self.bound.source,
-            "terms": {name: finite(value) for name, value in self.bound.terms.items()},
+            "terms": {name: store_finite(value) for name, value in self.bound.terms.items()},
             "measured": dict(self.measured),
         }
 
@@ -125,11 +125,11 @@ class Kind(ABC):
         """Make the claim from what was measured; `delta` is its part of δ."""
         bound = self.bound(measured, settings, delta)
         if settings.candidates > 1:
-            bound = _among_candidates(bound, settings.candidates)
+            bound = _assume_among_candidates(bound, settings.candidates)
         sentence = self.sentence(bound, measured, settings)
         return Claim(self.name, sentence, bound, delta if self.statistical else None, measured)
 
-    def available(self, case: Case) -> bool:
+    def is_available(self, case: Case) -> bool:
         """Return whether the data that it needs is there."""
         there = {
             "networks": True,
@@ -140,7 +140,7 @@ class Kind(ABC):
         return there[self.needs]
 
 
-def _among_candidates(bound: Bound, candidates: int) -> Bound:
+def _assume_among_candidates(bound: Bound, candidates: int) -> Bound:
     """Replace the assumption of unseen data by what is left of it where the choice among candidates is paid for."""
     if UNSEEN not in bound.assumptions:
         return bound  # it claims nothing of held-out data

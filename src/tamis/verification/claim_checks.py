@@ -14,7 +14,7 @@ from tamis.verification.settings import Settings
 from tamis.verification.shares import share_out
 
 
-def required_kinds(content: Mapping[str, Any], case: Case) -> list[Kind]:
+def list_required_kinds(content: Mapping[str, Any], case: Case) -> list[Kind]:
     """Return the kinds of the claims, which must be all that such data allows.
 
     Whoever drops a claim gives the others more of δ, and so smaller bounds.
@@ -45,8 +45,8 @@ def check_claims(
             _check_claim(kind, entry, content, case, shares[kind.name], old)
     except VerificationFailed as error:
         raise VerificationFailed(f"{error} {version_1.REASON}") if old else error from None
-    recomputed = tuple(kind.name for kind in kinds if kind.available(case))
-    return recomputed, tuple(kind.name for kind in kinds if not kind.available(case))
+    recomputed = tuple(kind.name for kind in kinds if kind.is_available(case))
+    return recomputed, tuple(kind.name for kind in kinds if not kind.is_available(case))
 
 
 def _check_claim(
@@ -54,7 +54,7 @@ def _check_claim(
 ) -> None:
     measured = entry["measured"]
     _check_samples(kind, measured, content)
-    if kind.available(case):
+    if kind.is_available(case):
         limits = kind.limits(case, share)
         _check_measured(kind, measured, version_1.widen_limits(measured, limits) if old else limits)
     _check_derived(kind, entry, case.settings, share, old)

@@ -54,18 +54,18 @@ class Evidence:
 
     def different(self, width: float) -> int:
         """Count the samples in which the answers differ, or may."""
-        return self._worst((self.answers[0] != self.answers[1]) | self._doubtful(width))
+        return self._count_worst((self.answers[0] != self.answers[1]) | self._find_doubtful(width))
 
     def errors(self, width: float) -> int:
         """Count the samples in which the small network is wrong, or may be."""
-        return self._worst(self._wrong(1) | self._in_doubt(1, width))
+        return self._count_worst(self._find_wrong(1) | self._is_in_doubt(1, width))
 
     def right(self, network: int, width: float = 0) -> tuple[int, int]:
         """Count the samples given in which the original (0) or the small network (1) is right: at least, and at most.
 
         Both are the same where no answer is in doubt; for `width` 0, always.
         """
-        right, doubtful = ~self._wrong(network), self._in_doubt(network, width)
+        right, doubtful = ~self._find_wrong(network), self._is_in_doubt(network, width)
         return int((right & ~doubtful).sum()), int((right | doubtful).sum())
 
     def most_frequent(self) -> int:
@@ -75,11 +75,11 @@ class Evidence:
 
     def worse(self, width: float) -> int:
         """Count the samples in which the small network alone is wrong, or may be."""
-        return self._worst((self._wrong(1) & ~self._wrong(0)) | self._doubtful(width))
+        return self._count_worst((self._find_wrong(1) & ~self._find_wrong(0)) | self._find_doubtful(width))
 
     def better(self, width: float) -> int:
         """Count the samples in which the original alone is wrong, beyond doubt."""
-        found = int((self._wrong(0) & ~self._wrong(1) & ~self._doubtful(width)).sum())
+        found = int((self._find_wrong(0) & ~self._find_wrong(1) & ~self._find_doubtful(width)).sum())
         # These speak for the small network, so that copies are taken from them first; and a sample that counts as
         # worse cannot count as better as well.
         return max(0, min(found - (self.given - self.samples), self.samples - self.worse(width)))
@@ -88,19 +88,19 @@ class Evidence:
         """Return the distances that count: the largest, where copies are left out."""
         return self.distances.topk(self.samples).values if self.samples < self.given else self.distances
 
-    def _worst(self, bad: Tensor) -> int:
+    def _count_worst(self, bad: Tensor) -> int:
         """Count the bad ones among the samples that count, of which the best are left out."""
         return min(self.samples, int(bad.sum()))
 
-    def _wrong(self, network: int) -> Tensor:
+    def _find_wrong(self, network: int) -> Tensor:
         assert self.known is not None
         return self.answers[network] != self.known
 
-    def _doubtful(self, width: float) -> Tensor:
+    def _find_doubtful(self, width: float) -> Tensor:
         """Return where an answer of either network is in doubt; equal outputs are equal on every machine."""
-        return (self._in_doubt(0, width) | self._in_doubt(1, width)) & (self.distances > 0)
+        return (self._is_in_doubt(0, width) | self._is_in_doubt(1, width)) & (self.distances > 0)
 
-    def _in_doubt(self, network: int, width: float) -> Tensor:
+    def _is_in_doubt(self, network: int, width: float) -> Tensor:
         return (
             self.margins[network] < 2 * width * self.rounding
         )  # either of the two scores may be off, towards the other

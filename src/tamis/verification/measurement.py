@@ -13,7 +13,7 @@ from torch import Tensor
 from tamis.errors import InvalidInput
 from tamis.graph import Array, Network, sample_digests
 from tamis.verification.evidence import Evidence
-from tamis.verification.samples import Batch, Fingerprint, Samples, batches_of, quote_name
+from tamis.verification.samples import Batch, Fingerprint, Samples, iterate_batches, quote_name
 from tamis.verification.schema import LARGEST_FLOAT
 
 LARGEST_OUTPUT = LARGEST_FLOAT / 10  # so that a certificate can hold how far two outputs are apart, too
@@ -82,7 +82,7 @@ def gather_evidence(
     fingerprint, measured, known, first = Fingerprint(), [], [], []
     digests: list[Array] = []
     done, rounding = 0, 0.0
-    for number, batch in enumerate(batches_of(samples.inputs, samples.labels, original, called)):
+    for number, batch in enumerate(iterate_batches(samples.inputs, samples.labels, original, called)):
         if batch.labels is not None:
             _check_labels(batch.labels, original, called)
         elif samples.needs_labels is not None:
@@ -102,7 +102,7 @@ def gather_evidence(
         known.append(batch.labels)
         done += batch.samples
         report(done)
-    every = _all_labels(known, called)
+    every = _join_labels(known, called)
     _check_same_data(team, done, fingerprint, called)
     whole = (torch.cat(parts, 1).to(team.device) for parts in zip(*measured, strict=True))
     figures, answers = (team.summed(part).cpu() for part in whole)
@@ -131,7 +131,7 @@ def classes_of(net: Network) -> int | None:
     return shape[1] if shape is not None and len(shape) == 2 and shape[1] > 1 else None
 
 
-def outputs_of(net: Network, inputs: tuple[Tensor, ...], called: str) -> Tensor:
+def compute_outputs(net: Network, inputs: tuple[Tensor, ...], called: str) -> Tensor:
     """Compute all outputs of each sample, side by side, in float64.
 
     Raises:
@@ -148,7 +148,7 @@ def outputs_of(net: Network, inputs: tuple[Tensor, ...], called: str) -> Tensor:
 @torch.inference_mode()
 def _measure(original: Network, small: Network, batch: Batch, first: str) -> tuple[_Measured, float]:
     inputs = tuple(value.to(original.device) for value in batch.inputs)
-    before, after = outputs_of(original, inputs, "original"), outputs_of(small, inputs, "small")
+    before, after = compute_outputs(original, inputs, "original"), compute_outputs(small, inputs, "small")
     for name, outputs in (("original", before), ("small", after)):
         # Negated, so that NaN, which no comparison holds for, is refused as well.
         wrong = (~(outputs.abs() <= LARGEST_OUTPUT)).any(1).nonzero()
@@ -160,19 +160,19 @@ def _measure(original: Network, small: Network, batch: Batch, first: str) -> tup
     scores = torch.maximum(before.abs().amax(1), after.abs().amax(1))
     margins, answers = [torch.zeros_like(scores)] * 2, [torch.zeros_like(scores, dtype=torch.int64)] * 2
     if classes_of(original) is not None:
-        margins, answers = [_margin(before), _margin(after)], [before.argmax(1), after.argmax(1)]
+        margins, answers = [_compute_margin(before), _compute_margin(after)], [before.argmax(1), after.argmax(1)]
     figures = torch.stack([(before - after).abs().amax(1), scores, entries, *margins])
-    return _Measured(figures.cpu(), torch.stack(answers).cpu()), _rounding(original)
+    return _Measured(figures.cpu(), torch.stack(answers).cpu()), _find_rounding(original)
 
 
-def _margin(outputs: Tensor) -> Tensor:
+def _compute_margin(outputs: Tensor) -> Tensor:
     """Return by how much the best score is above the second, as a part of the range of the scores."""
     best, second = outputs.topk(2, dim=1).values.unbind(1)
     scale = outputs.amax(1) - outputs.amin(1)
     return torch.where(scale > 0, (best - second) / scale, 0.0)
 
 
-def _rounding(net: Network) -> float:
+def _find_rounding(net: Network) -> float:
     """Return the rounding of the coarsest floats among inputs and parameters."""
     floats = [value.dtype for value in net.params.values() if value.is_floating_point()]
     floats += [dtype for dtype in net.input_dtypes if dtype.is_floating_point]
@@ -192,7 +192,7 @@ def _check_same_data(team: Team, samples: int, fingerprint: Fingerprint, called:
         )
 
 
-def _all_labels(parts: list[Tensor | None], called: str) -> Tensor | None:
+def _join_labels(parts: list[Tensor | None], called: str) -> Tensor | None:
     given = [part.cpu() for part in parts if part is not None]
     if given and len(given) < len(parts):
         raise InvalidInput(f"{called}: {len(given)} of {len(parts)} batches have labels; all must have them, or none")

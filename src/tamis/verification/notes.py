@@ -20,14 +20,14 @@ def notes_of(content: Mapping[str, Any]) -> list[str]:
     """Write the notes that follow from what a certificate says of its data: a verifier can write them again."""
     notes = [
         INITIALISED if content["network"]["just_initialised"] else None,
-        _guessing(content),
-        _copies(content["data"], "held-out"),
-        _copies(content["training"], "training"),
+        _note_guessing(content),
+        _note_copies(content["data"], "held-out"),
+        _note_copies(content["training"], "training"),
     ]
     return [note for note in notes if note is not None]
 
 
-def _copies(data: Mapping[str, Any] | None, called: str) -> str | None:
+def _note_copies(data: Mapping[str, Any] | None, called: str) -> str | None:
     if data is None or data["given"] == data["samples"]:
         return None
     return (
@@ -36,15 +36,15 @@ def _copies(data: Mapping[str, Any] | None, called: str) -> str | None:
     )
 
 
-def _guessing(content: Mapping[str, Any]) -> str | None:
+def _note_guessing(content: Mapping[str, Any]) -> str | None:
     accuracy, given = content["accuracy"], content["data"]["given"]
     if accuracy is None:
         return None
     right, guessed = (round(accuracy[name] * given) for name in ("before", "guessing"))
-    return guessing_note(right, guessed, given)
+    return write_guessing_note(right, guessed, given)
 
 
-def guessing_note(right: int, guessed: int, given: int) -> str | None:
+def write_guessing_note(right: int, guessed: int, given: int) -> str | None:
     """Write a note where the original may as well answer the most frequent class each time, as an untrained one.
 
     Args:

@@ -37,7 +37,7 @@ def required_bounds(**requirements: Any) -> dict[str, float]:
 
 def refuse_without_classes(net: Network, **requirements: Any) -> None:
     """Raise InvalidInput where something is required of the answers of a network that gives none."""
-    required = [_written(name, value) for name, value in requirements.items() if value is not None]
+    required = [_format_requirement(name, value) for name, value in requirements.items() if value is not None]
     if required and classes_of(net) is None:
         raise InvalidInput(
             f"{required[0]} needs a network with one score for each class, and {net!r} has other outputs"
@@ -46,10 +46,10 @@ def refuse_without_classes(net: Network, **requirements: Any) -> None:
 
 def requirement_of_labels(max_accuracy_drop: Any) -> str | None:
     """Return the requirement that needs labels, as the user wrote it; None if there is none."""
-    return None if max_accuracy_drop is None else _written("max_accuracy_drop", max_accuracy_drop)
+    return None if max_accuracy_drop is None else _format_requirement("max_accuracy_drop", max_accuracy_drop)
 
 
-def _written(name: str, value: Any) -> str:
+def _format_requirement(name: str, value: Any) -> str:
     return f"{name}={value!r}"
 
 

@@ -19,7 +19,8 @@ from tamis.graph import Network, batches_from, batches_in, split_batch, tensor_b
 BATCH = 250
 NUMBERS = "fiub"  # kinds of numpy's dtypes: floats, integers, unsigned ones, booleans
 
-# Tensors, arrays, Data, the name of a dataset or of a file, a torch Dataset, or what gives batches; see `batches_of`.
+# Tensors, arrays, Data, the name of a dataset or of a file, a torch Dataset, or what gives batches; see
+# `iterate_batches`.
 Inputs = Any
 
 
@@ -40,7 +41,7 @@ class Samples:
     """Samples to run networks on, as a user gave them.
 
     Attributes:
-        inputs, labels: as `batches_of` takes them.
+        inputs, labels: as `iterate_batches` takes them.
         called: how messages call the inputs.
         needs_labels: what labels are needed for, as messages say it; None: they are not.
     """
@@ -51,7 +52,7 @@ class Samples:
     needs_labels: str | None = None
 
 
-def batches_of(inputs: Inputs, labels: Any, net: Network, called: str = "inputs") -> Iterator[Batch]:
+def iterate_batches(inputs: Inputs, labels: Any, net: Network, called: str = "inputs") -> Iterator[Batch]:
     """Iterate over checked batches for a network, on the CPU or wherever they are.
 
     Args:
@@ -73,13 +74,13 @@ def batches_of(inputs: Inputs, labels: Any, net: Network, called: str = "inputs"
             "told from one"
         )
     count = 0
-    for count, batch in enumerate(_batches(inputs, labels, net, called), 1):
+    for count, batch in enumerate(_iterate_unchecked(inputs, labels, net, called), 1):
         yield _check_batch(batch, net, f"{called}, batch {count}")
     if count == 0:
         raise InvalidInput(f"{called}: there is no data, not one batch came")
 
 
-def _batches(inputs: Inputs, labels: Any, net: Network, called: str) -> Iterable[Batch]:
+def _iterate_unchecked(inputs: Inputs, labels: Any, net: Network, called: str) -> Iterable[Batch]:
     if isinstance(inputs, (str, Path)):
         inputs = _load_named(str(inputs))
     if hasattr(inputs, "batch") and hasattr(inputs, "labels"):
@@ -116,16 +117,16 @@ def name_of(inputs: Inputs) -> str:
     if isinstance(inputs, tuple) and inputs:
         return name_of(inputs[0])
     kind = type(inputs).__name__
-    return _own_name(inputs) or {"Tensor": "tensor", "ndarray": "array"}.get(kind, kind)
+    return _find_own_name(inputs) or {"Tensor": "tensor", "ndarray": "array"}.get(kind, kind)
 
 
 def quote_name(inputs: Inputs, argument: str, called: str | None = None) -> str:
     """Return what messages call the data: the user's own name for it, in quotes, or else the argument's."""
-    name = called or _own_name(inputs)
+    name = called or _find_own_name(inputs)
     return f"'{name}'" if name else argument
 
 
-def _own_name(inputs: Inputs) -> str | None:
+def _find_own_name(inputs: Inputs) -> str | None:
     name = str(inputs) if isinstance(inputs, (str, Path)) else getattr(inputs, "name", None)
     return name if isinstance(name, str) else None
 
@@ -142,7 +143,7 @@ def _load_named(spec: str) -> Any:
 
 
 def _of_data(data: Any, labels: Any, called: str) -> Iterator[Batch]:
-    every = _labels(labels, len(data), called)
+    every = _check_labels(labels, len(data), called)
     for indices in torch.arange(len(data)).split(BATCH):
         yield Batch((data.batch(indices)[0],), None if every is None else every[indices.to(every.device)])
 
@@ -151,7 +152,7 @@ def _of_tensors(inputs: tuple[Tensor, ...], labels: Any, called: str) -> Iterato
     lengths = [len(value) if value.dim() else 0 for value in inputs]
     if len(set(lengths)) > 1:
         raise InvalidInput(f"{called} have different numbers of samples: {lengths}")
-    every = _labels(labels, lengths[0], called)
+    every = _check_labels(labels, lengths[0], called)
     for start in range(0, lengths[0], BATCH):
         here = slice(start, start + BATCH)
         yield Batch(tuple(value[here] for value in inputs), None if every is None else every[here])
@@ -164,7 +165,7 @@ def _of_loader(batch: Any, net: Network, called: str) -> Batch:
             f"{called}: a batch must be {len(net.inputs)} tensor(s) of inputs, and labels may follow; "
             f"got {len(inputs) + len(rest)} items"
         )
-    return Batch(inputs, _labels(rest[0], len(inputs[0]), called) if rest else None)
+    return Batch(inputs, _check_labels(rest[0], len(inputs[0]), called) if rest else None)
 
 
 def as_tensor(value: Tensor | np.ndarray, called: str) -> Tensor:
@@ -179,7 +180,7 @@ def as_tensor(value: Tensor | np.ndarray, called: str) -> Tensor:
     return torch.from_numpy(np.require(native, requirements=["C", "W"]))
 
 
-def _labels(labels: Any, samples: int, called: str) -> Tensor | None:
+def _check_labels(labels: Any, samples: int, called: str) -> Tensor | None:
     if labels is None:
         return None
     try:
@@ -204,10 +205,10 @@ def _check_batch(batch: Batch, net: Network, called: str) -> Batch:
     if not batch.samples:
         raise InvalidInput(f"{called} is empty: it has shape {tuple(batch.inputs[0].shape)}")
     named = zip(net.inputs, batch.inputs, net.input_dtypes, strict=True)
-    return Batch(tuple(_as_traced(name, value, dtype, called) for name, value, dtype in named), batch.labels)
+    return Batch(tuple(_arrange_as_traced(name, value, dtype, called) for name, value, dtype in named), batch.labels)
 
 
-def _as_traced(name: str, value: Tensor, dtype: torch.dtype, called: str) -> Tensor:
+def _arrange_as_traced(name: str, value: Tensor, dtype: torch.dtype, called: str) -> Tensor:
     if value.is_floating_point() is not dtype.is_floating_point:
         raise InvalidInput(f"{called}: input '{name}' is {value.dtype}, the network takes {dtype}; convert it")
     converted = value.to(dtype)
@@ -231,9 +232,9 @@ class Fingerprint:
         if not self._digests:
             self._digests = [hashlib.sha256(f"{v.dtype} {tuple(v.shape[1:])}\n".encode()) for v in batch.inputs]
         for digest, value in zip(self._digests, batch.inputs, strict=True):
-            digest.update(_bytes(value))
+            digest.update(_view_bytes(value))
         if batch.labels is not None:
-            self._labels.update(_bytes(batch.labels))
+            self._labels.update(_view_bytes(batch.labels))
 
     @property
     def inputs(self) -> str:
@@ -247,5 +248,5 @@ class Fingerprint:
         return self._labels.hexdigest()
 
 
-def _bytes(value: Tensor) -> Any:
+def _view_bytes(value: Tensor) -> Any:
     return tensor_bytes(value).numpy().data

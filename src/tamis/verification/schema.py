@@ -63,17 +63,17 @@ def is_source(value: Any) -> bool:
     return is_text(value) and value.split(",")[0] in CITATIONS
 
 
-def maybe(check: Check) -> Check:
+def allow_null(check: Check) -> Check:
     """Return a check that takes null as well."""
     return lambda value: value is None or check(value)
 
 
-def listed(check: Check) -> Check:
+def check_list(check: Check) -> Check:
     """Return a check for lists of such values."""
     return lambda value: type(value) is list and all(map(check, value))
 
 
-def named(check: Check) -> Check:
+def check_mapping(check: Check) -> Check:
     """Return a check for objects with such values under any names."""
     return lambda value: type(value) is dict and all(map(is_text, value)) and all(map(check, value.values()))
 
@@ -82,12 +82,14 @@ def fields(checks: Mapping[str, Check], optional: tuple[str, ...] = ()) -> Check
     """Return a check for objects with exactly these fields."""
 
     def check(value: Any) -> bool:
-        return type(value) is dict and not wrong_fields(value, checks, optional)
+        return type(value) is dict and not list_wrong_fields(value, checks, optional)
 
     return check
 
 
-def wrong_fields(value: Mapping[str, Any], checks: Mapping[str, Check], optional: tuple[str, ...] = ()) -> list[str]:
+def list_wrong_fields(
+    value: Mapping[str, Any], checks: Mapping[str, Check], optional: tuple[str, ...] = ()
+) -> list[str]:
     """List the fields that are missing, unknown, or not what they must be."""
     missing = [name for name in checks if name not in value and name not in optional]
     return missing + [name for name, item in value.items() if name not in checks or not checks[name](item)]
@@ -107,7 +109,7 @@ NETWORK: dict[str, Check] = {"graph": is_digest, "values": is_digest, "bytes": i
 DATA: dict[str, Check] = {
     "samples": is_count(1, MOST_SAMPLES),
     "inputs": is_digest,
-    "labels": maybe(is_digest),
+    "labels": allow_null(is_digest),
     "largest_input": is_positive,
 }
 TRAINING = DATA | {"labels": is_digest}  # on which what is said of training data rests
@@ -115,22 +117,22 @@ SETTINGS: dict[str, Check] = {
     "delta": is_share(LEAST_SHARE),
     "candidates": is_count(1, MOST_CANDIDATES),
     "coverage": is_share(LEAST_SHARE),
-    "radius": maybe(is_positive),
+    "radius": allow_null(is_positive),
     "boxed": is_count(1, MOST_BOXES),
 }
 CLAIM = fields(
     {
         "claim": is_text,
         "sentence": is_text,
-        "value": maybe(is_real),
-        "log10": maybe(is_real),
+        "value": allow_null(is_real),
+        "log10": allow_null(is_real),
         "informative": is_flag,
-        "delta": maybe(is_share(LEAST_SHARE**3)),
-        "assumptions": listed(is_text),
-        "checked": listed(is_text),
+        "delta": allow_null(is_share(LEAST_SHARE**3)),
+        "assumptions": check_list(is_text),
+        "checked": check_list(is_text),
         "source": is_source,
-        "terms": named(maybe(is_real)),
-        "measured": named(maybe(is_real)),
+        "terms": check_mapping(allow_null(is_real)),
+        "measured": check_mapping(allow_null(is_real)),
     }
 )
 REQUIREMENT = fields({"claim": is_text, "at_most": is_rate, "holds": is_flag})
@@ -142,9 +144,9 @@ VERSION_1: dict[str, Check] = {
     "network": fields(NETWORK),
     "file": fields({"name": is_text, "sha256": is_digest, "bytes": is_count(1)}),
     "data": fields(DATA),
-    "training": maybe(fields(TRAINING)),
-    "prior": maybe(is_digest),
-    "claims": listed(CLAIM),
+    "training": allow_null(fields(TRAINING)),
+    "prior": allow_null(is_digest),
+    "claims": check_list(CLAIM),
     "digest": is_digest,
     "signature": lambda value: type(value) is dict,
 }
@@ -153,14 +155,14 @@ NAME: dict[str, Check] = {"name": is_text}
 GIVEN: dict[str, Check] = {"given": is_count(1, MOST_SAMPLES)}  # where some are equal, more than count
 VERSION_2: dict[str, Check] = VERSION_1 | {
     "certificate": is_count(2, 2),
-    "command": maybe(is_text),
-    "requirements": listed(REQUIREMENT),
+    "command": allow_null(is_text),
+    "requirements": check_list(REQUIREMENT),
     "settings": fields(SETTINGS | {"sequential": is_flag}),
     "network": fields(NAME | {"just_initialised": is_flag} | NETWORK),
     "data": fields(NAME | DATA | GIVEN),
-    "training": maybe(fields(NAME | TRAINING | GIVEN)),
-    "accuracy": maybe(fields({"before": is_rate, "after": is_rate, "guessing": is_rate})),
-    "notes": listed(is_text),
+    "training": allow_null(fields(NAME | TRAINING | GIVEN)),
+    "accuracy": allow_null(fields({"before": is_rate, "after": is_rate, "guessing": is_rate})),
+    "notes": check_list(is_text),
 }
 FORMS = {1: VERSION_1, 2: VERSION_2}
 
@@ -173,10 +175,10 @@ def check_form(content: Any, called: str) -> None:
     if type(version) is not int or version not in FORMS:
         known = " or ".join(map(str, FORMS))
         raise CorruptArtifact(f"{called} is a certificate of version {version!r:.50}, and not {known}")
-    if wrong := wrong_fields(content, FORMS[version], optional=("signature",)):
+    if wrong := list_wrong_fields(content, FORMS[version], optional=("signature",)):
         raise CorruptArtifact(f"{called} is no certificate of tamis: its {', '.join(map(repr, wrong))[:200]} cannot be")
 
 
-def finite(value: float) -> float | None:
+def store_finite(value: float) -> float | None:
     """Return a number as a certificate can hold it; None for one that is too large."""
     return float(value) if abs(value) <= LARGEST_FLOAT else None

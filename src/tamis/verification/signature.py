@@ -28,11 +28,11 @@ def check_signature(digest: str, signature: Mapping[str, Any], signed_by: str | 
     Raises:
         VerificationFailed: the signature is not that of this digest, or not by that key, or the key is nobody's.
     """
-    _, ed25519, invalid = _cryptography()
+    _, ed25519, invalid = _import_cryptography()
     readable = {
         "algorithm": ALGORITHM,
-        "public_key": _hexadecimal(signature.get("public_key"), 32),
-        "signature": _hexadecimal(signature.get("signature"), 64),
+        "public_key": _normalize_hexadecimal(signature.get("public_key"), 32),
+        "signature": _normalize_hexadecimal(signature.get("signature"), 64),
     }
     if signature != readable:
         raise VerificationFailed(f"the certificate has no signature that could be read: {signature!r:.100}")
@@ -68,7 +68,7 @@ def check_signer(content: Mapping[str, Any], signed_by: str | Path | None) -> st
     return None
 
 
-def _hexadecimal(text: Any, size: int) -> str | None:
+def _normalize_hexadecimal(text: Any, size: int) -> str | None:
     """Write so many bytes in the one way that is accepted; return None for what cannot be read."""
     try:
         data = bytes.fromhex(text)
@@ -79,7 +79,7 @@ def _hexadecimal(text: Any, size: int) -> str | None:
 
 def read_public_key(path: str | Path) -> str:
     """Read the public key of a PEM file, which may hold the private one, as hexadecimal digits."""
-    serialization, ed25519, _ = _cryptography()
+    serialization, ed25519, _ = _import_cryptography()
     content = Path(path).read_bytes()
     if b"PRIVATE KEY" in content:
         return str(read_private_key(path).public_key().public_bytes_raw().hex())
@@ -102,7 +102,7 @@ def _is_sound(key: str) -> bool:
 
 def read_private_key(path: str | Path) -> Any:
     """Read the private key of a PEM file."""
-    serialization, ed25519, _ = _cryptography()
+    serialization, ed25519, _ = _import_cryptography()
     try:
         key = serialization.load_pem_private_key(Path(path).read_bytes(), password=None)
     except (ValueError, TypeError) as error:
@@ -112,7 +112,7 @@ def read_private_key(path: str | Path) -> Any:
     return key
 
 
-def _cryptography() -> tuple[Any, Any, Any]:
+def _import_cryptography() -> tuple[Any, Any, Any]:
     try:
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives import serialization

@@ -92,14 +92,14 @@ def recognition_note(small: Compressed, samples: int) -> str | None:
     if not seen:
         used = any(step.get(key) for step in small.recipe for key in DATA_KEYS)
         return f"This file recognises none of the samples it was made with: {word}." if used else None
-    if seen.share == 1 or _chance_to_pass(seen, samples) <= DOUBT:
+    if seen.share == 1 or _compute_chance_to_pass(seen, samples) <= DOUBT:
         return None
     # The limit is the first cell that is not remembered, so that this is an unbiased estimate; and a rough one.
     made_with = float(f"{len(seen.cells) / seen.share:.1g}")
     return f"This file recognises {len(seen.cells)} of about {made_with:,.0f} samples it was made with: {word}."
 
 
-def _chance_to_pass(seen: SeenSamples, samples: int) -> float:
+def _compute_chance_to_pass(seen: SeenSamples, samples: int) -> float:
     """Return the probability that half of the samples seen, drawn at random, are not refused as held-out data."""
     remembered = len(seen.cells)
     if remembered > ENOUGH:

@@ -19,11 +19,11 @@ from tamis.graph import Network, without_autocast
 from tamis.verification.arguments import as_network, check_prior_kind, load_small, open_file
 from tamis.verification.certificate import Certificate
 from tamis.verification.claim import Case
-from tamis.verification.claim_checks import check_claims, required_kinds
+from tamis.verification.claim_checks import check_claims, list_required_kinds
 from tamis.verification.data_checks import add_evidence, check_facts
 from tamis.verification.evidence import Evidence
 from tamis.verification.facts import file_facts, network_facts
-from tamis.verification.notes import VERSION_1, guessing_note, notes_of
+from tamis.verification.notes import VERSION_1, notes_of, write_guessing_note
 from tamis.verification.requirements import verdict
 from tamis.verification.samples import Inputs
 from tamis.verification.settings import Settings
@@ -122,7 +122,7 @@ def verify(
     small = load_small(stored, net, model, rebuilt)  # of the bytes that were hashed
     settings = Settings(**content["settings"])
     case = Case(net, small, settings, content["data"]["largest_input"], prior=prior)
-    kinds = required_kinds(content, case)  # before the data is read: a wrong list of claims is known without it
+    kinds = list_required_kinds(content, case)  # before the data is read: a wrong list of claims is known without it
     case = add_evidence(case, content, stored, inputs, labels, training)
     recomputed, missing = check_claims(kinds, content, case)
     _check_accuracy_is_stated(content)
@@ -135,7 +135,7 @@ def verify(
         () if trusted else missing,
         signer,
         verdict(content.get("requirements", ())),
-        _notes(content, case.held_out, recognition),
+        _collect_notes(content, case.held_out, recognition),
     )
 
 
@@ -178,13 +178,13 @@ def _check_notes(content: Mapping[str, Any], recognition: str | None) -> None:
         raise VerificationFailed(f"the notes do not follow from the data: they are {content['notes']}, and not {found}")
 
 
-def _notes(content: Mapping[str, Any], held_out: Evidence | None, recognition: str | None) -> tuple[str, ...]:
+def _collect_notes(content: Mapping[str, Any], held_out: Evidence | None, recognition: str | None) -> tuple[str, ...]:
     """Return the certificate's own notes, or for version 1 what stands for them; and what the file recognises."""
     if content["certificate"] > 1:
         notes = notes_of(content)
     else:
         notes = [VERSION_1]
         if held_out is not None and held_out.known is not None:
-            guessing = guessing_note(held_out.right(0)[0], held_out.most_frequent(), held_out.given)
+            guessing = write_guessing_note(held_out.right(0)[0], held_out.most_frequent(), held_out.given)
             notes += filter(None, [guessing])
     return (*notes, *filter(None, [recognition]))

@@ -65,11 +65,11 @@ def restate(entry: Mapping[str, Any], kind: Kind, derived: Claim, settings: Sett
         source=SOURCES[kind.name],
         terms=stated.terms,
     )
-    sentence = _with_every_digit(kind.sentence(bound, derived.measured, settings), derived.measured)
+    sentence = _write_every_digit(kind.sentence(bound, derived.measured, settings), derived.measured)
     return replace(derived, bound=bound, sentence=sentence)
 
 
-def _with_every_digit(sentence: str, measured: Mapping[str, Any]) -> str:
+def _write_every_digit(sentence: str, measured: Mapping[str, Any]) -> str:
     """Write the largest input as version 1 did."""
     largest = measured.get("largest_input")
     if largest is None:

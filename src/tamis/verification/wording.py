@@ -13,7 +13,7 @@ from tamis.verification.settings import Settings
 SLACK = 1e-9  # of the last digit shown: what float64 may add to a number that is already round
 
 
-def confidence_clause(settings: Settings, held_out: bool = True) -> str:
+def state_confidence(settings: Settings, held_out: bool = True) -> str:
     """Return the beginning of a sentence that may be wrong by chance; all of them hold together with this confidence.
 
     Args:

@@ -77,9 +77,9 @@ def compress(symbols: Array, freqs: Array) -> Array:
     ranks = (np.cumsum(freqs > 0) - 1).astype(np.int32)
     # From the last block to the first: ANS is a stack, and a reader pops the first symbol first.
     blocks = (ranks[symbols[start : start + BLOCK]] for start in reversed(range(0, len(symbols), BLOCK)))
-    if (library := _library()) is None:
+    if (library := _import_library()) is None:
         return _compress_slowly(blocks, shares)
-    coder, model = library.stream.stack.AnsCoder(_words(START)), _model(library, shares)
+    coder, model = library.stream.stack.AnsCoder(_split_state(START)), _make_model(library, shares)
     for block in blocks:
         coder.encode_reverse(block, model)
     found: Array = coder.get_compressed()
@@ -159,17 +159,17 @@ def _look_up(symbols: Array, lookup: Array, digits: Array) -> None:
 
 def _decompress(words: Array, shares: Array, used: Array, symbols: Array) -> bool:
     """Write the symbols of words, and tell whether the words are exactly those of so many symbols."""
-    library, places = _library(), [slice(start, start + BLOCK) for start in range(0, len(symbols), BLOCK)]
+    library, places = _import_library(), [slice(start, start + BLOCK) for start in range(0, len(symbols), BLOCK)]
     if library is None:
         return _decompress_slowly(words.tolist(), shares, used, symbols)
-    coder, model = library.stream.stack.AnsCoder(np.ascontiguousarray(words)), _model(library, shares)
+    coder, model = library.stream.stack.AnsCoder(np.ascontiguousarray(words)), _make_model(library, shares)
     for place in places:
         symbols[place] = used[coder.decode(model, len(symbols[place]))]
     # Decoding undoes encoding step by step, so that only the words of exactly these symbols end in the first state.
-    return np.array_equal(coder.get_compressed(), _words(START))
+    return np.array_equal(coder.get_compressed(), _split_state(START))
 
 
-def _library() -> ModuleType | None:
+def _import_library() -> ModuleType | None:
     try:
         import constriction  # type: ignore[import-untyped]
     except ImportError:  # a machine that only runs networks may lack it
@@ -178,11 +178,11 @@ def _library() -> ModuleType | None:
     return library
 
 
-def _words(state: int) -> Array:
+def _split_state(state: int) -> Array:
     return np.array([state & WORD, state >> 32], dtype=np.uint32)
 
 
-def _model(library: ModuleType, shares: Array) -> object:
+def _make_model(library: ModuleType, shares: Array) -> object:
     """Make the library's model of exactly these frequencies.
 
     It adds 1 to each of the numbers that it is given, after scaling them to 2²⁴ less their count. They sum to that
@@ -204,7 +204,7 @@ def _compress_slowly(blocks: Iterator[Array], shares: Array) -> Array:
             # The state's quotient by the frequency goes up, and its remainder picks one of the symbol's own 2²⁴ places:
             # the state grows by the factor 2²⁴ / own, which are the symbol's bits (Duda's range variant of ANS).
             state = (state // own << PRECISION) + first[symbol] + state % own
-    return np.concatenate([np.array(words, dtype=np.uint32), _words(state)])
+    return np.concatenate([np.array(words, dtype=np.uint32), _split_state(state)])
 
 
 def _decompress_slowly(words: list[int], shares: Array, used: Array, symbols: Array) -> bool:

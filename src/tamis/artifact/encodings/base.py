@@ -93,7 +93,7 @@ class Encoding(ABC):
         return None
 
 
-def bits(tensor: Tensor) -> Array:
+def view_bits(tensor: Tensor) -> Array:
     """View the bits of a contiguous tensor as a flat array of integers; the memory is shared."""
     array: Array = tensor.reshape(-1).view(INTEGERS[tensor.itemsize]).numpy()
     return array
@@ -106,12 +106,12 @@ def from_bits(array: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Tenso
 
 def zero_bits(tensor: Tensor, where: Tensor) -> bool:
     """Tell whether entries are exactly +0.0 (or 0, or False) wherever a boolean tensor is True."""
-    row, places = bits(tensor), where.reshape(-1).numpy()
+    row, places = view_bits(tensor), where.reshape(-1).numpy()
     blocks = (slice(start, start + BLOCK) for start in range(0, len(row), BLOCK))
     return not any(((row[block] != 0) & places[block]).any() for block in blocks)
 
 
-def flat_bytes(part: Tensor, name: str) -> Array:
+def check_bytes(part: Tensor, name: str) -> Array:
     """Return a part as an array; raise CorruptArtifact unless it is a row of bytes."""
     if part.dtype is not torch.uint8 or part.dim() != 1:
         raise CorruptArtifact(f"has a part '{name}' of {part.dtype} and shape {tuple(part.shape)}, not a row of bytes")

@@ -43,9 +43,9 @@ def to_row(digits: Array, base: int, room: int) -> Array | None:
     if len(digits) == 0:
         return None
     digits = digits.astype(np.uint8 if base <= 256 else np.int32, copy=False)
-    symbols, size = _symbols(digits, base), _group(base)
-    occurring = _counts(symbols, base**size)
-    counts = _digit_counts(occurring, base, size)
+    symbols, size = _combine_digits(digits, base), _count_digits_per_symbol(base)
+    occurring = _count_symbols(symbols, base**size)
+    counts = _count_digits(occurring, base, size)
     counts[0] -= -len(digits) % size  # what the last symbol was filled up with
     # Two bytes a digit give exact frequencies; one makes a shorter table, which pays where digits are few. Beyond FEW
     # the table hardly counts, and the second attempt would only take time.
@@ -55,9 +55,9 @@ def to_row(digits: Array, base: int, room: int) -> Array | None:
     return min((row for row in rows if row is not None), key=len, default=None)
 
 
-def room(count: int, base: int) -> Array:
+def allocate_digits(count: int, base: int) -> Array:
     """Allocate memory for this many digits, of a base up to 16, and for those that fill up the last symbol."""
-    return np.empty(count + -count % _group(base), dtype=np.uint8)
+    return np.empty(count + -count % _count_digits_per_symbol(base), dtype=np.uint8)
 
 
 def from_row(row: Array, count: int, base: int, out: Array | None = None) -> Array:
@@ -71,13 +71,13 @@ def from_row(row: Array, count: int, base: int, out: Array | None = None) -> Arr
         base: 2 to 65536.
         out: memory for them, of `room`, if there is any.
     """
-    size = _group(base)
+    size = _count_digits_per_symbol(base)
     table, words = _split_row(row, base, -(-count // size))
-    freqs = ans.frequencies(_weights(table, base))
+    freqs = ans.frequencies(_compute_weights(table, base))
     if size == 1:
         return ans.decompress(words, freqs, count)
-    digits = room(count, base) if out is None else out
-    ans.decompress_digits(words, freqs, _digits_of_symbols(base), digits)
+    digits = allocate_digits(count, base) if out is None else out
+    ans.decompress_digits(words, freqs, _tabulate_digits(base), digits)
     # The writer fills the last symbol up with the most frequent digit. Were others taken, several rows would say the
     # same, and a file that is read and written again would not be the same file.
     if (digits[count:] != int(np.argmax(table))).any():
@@ -86,13 +86,13 @@ def from_row(row: Array, count: int, base: int, out: Array | None = None) -> Arr
 
 
 def _code_row(symbols: Array, occurring: Array, counts: Array, width: int, room: int) -> Array | None:
-    table = _table(counts, width)
+    table = _scale_counts(counts, width)
     head = HEAD + table.nbytes
     base = len(counts)
     filled, tally = _fill_symbols(symbols, occurring, counts, base)
-    freqs = ans.frequencies(_weights(table, base))
+    freqs = ans.frequencies(_compute_weights(table, base))
     # A row that is clearly too long is given up before it is compressed, which takes far longer than the estimate.
-    if head + (1 - SLACK) * _bits(tally, freqs) / 8 - 16 > room:
+    if head + (1 - SLACK) * _estimate_bits(tally, freqs) / 8 - 16 > room:
         return None
     words = ans.compress(filled, freqs)
     if head + words.nbytes > room:
@@ -116,7 +116,7 @@ def _split_row(row: Array, base: int, symbols: int) -> tuple[Array, Array]:
     return table, row[end:].copy().view("<u4").astype(np.uint32, copy=False)
 
 
-def _group(base: int) -> int:
+def _count_digits_per_symbol(base: int) -> int:
     """Return how many digits make a symbol."""
     size = 1
     while base ** (size + 1) <= 256:
@@ -125,24 +125,24 @@ def _group(base: int) -> int:
 
 
 @cache
-def _digits_of_symbols(base: int) -> Array:
+def _tabulate_digits(base: int) -> Array:
     """Return a table with the digits of each symbol in a row."""
-    size = _group(base)
+    size = _count_digits_per_symbol(base)
     return (np.arange(base**size)[:, None] // base ** np.arange(size) % base).astype(np.uint8)
 
 
-def _symbols(digits: Array, base: int) -> Array:
+def _combine_digits(digits: Array, base: int) -> Array:
     """Combine the digits into symbols, the last one filled up with zeros."""
     if base in packing.WHOLE:  # the same bytes
         return packing.pack(digits, base)
-    size = _group(base)
+    size = _count_digits_per_symbol(base)
     if size == 1:
         return digits
     filled = np.concatenate((digits, np.zeros(-len(digits) % size, dtype=np.uint8))).reshape(-1, size)
     return sum(filled[:, place] * np.uint8(base**place) for place in range(size))  # type: ignore[return-value]
 
 
-def _counts(symbols: Array, alphabet: int) -> Array:
+def _count_symbols(symbols: Array, alphabet: int) -> Array:
     """Count how often each symbol occurs, block by block, since numpy first converts them to 8-byte integers."""
     extension = dispatch.native()
     if extension is not None and alphabet <= 256:
@@ -155,14 +155,14 @@ def _counts(symbols: Array, alphabet: int) -> Array:
     return counts
 
 
-def _digit_counts(occurring: Array, base: int, size: int) -> Array:
+def _count_digits(occurring: Array, base: int, size: int) -> Array:
     """Count how often each digit occurs, from how often each symbol does."""
     # One axis for each digit of a symbol: to sum over the others leaves how often a digit stands at this place.
     cube = occurring.reshape((base,) * size)
     return sum(cube.sum(axis=tuple(other for other in range(size) if other != axis)) for axis in range(size))
 
 
-def _table(counts: Array, width: int) -> Array:
+def _scale_counts(counts: Array, width: int) -> Array:
     """Scale counts so that the largest fits the width, and keep those that are not 0 at 1 or more."""
     most, largest = 256**width - 1, int(counts.max())
     kept = counts[: int(np.flatnonzero(counts)[-1]) + 1]
@@ -171,20 +171,20 @@ def _table(counts: Array, width: int) -> Array:
     return np.where(kept > 0, np.maximum(scaled, 1), 0).astype(f"u{width}")
 
 
-def _weights(table: Array, base: int) -> list[int]:
+def _compute_weights(table: Array, base: int) -> list[int]:
     """Compute the weight of each symbol: the product of the weights of its digits."""
     single = table.tolist() + [0] * (base - len(table))
     # Digits are taken as independent, so that a table of `base` numbers describes all base^size symbols. The first
     # digit is the lowest one of a symbol, hence the innermost loop.
     weights = single
-    for _ in range(_group(base) - 1):
+    for _ in range(_count_digits_per_symbol(base) - 1):
         weights = [high * low for high in single for low in weights]
     return weights
 
 
 def _fill_symbols(symbols: Array, occurring: Array, counts: Array, base: int) -> tuple[Array, Array]:
     """Fill up the last symbol with the most frequent digit instead of zeros; return symbols and their counts."""
-    size, digit = _group(base), int(np.argmax(counts))
+    size, digit = _count_digits_per_symbol(base), int(np.argmax(counts))
     missing = int(occurring.sum()) * size - int(counts.sum())
     if missing == 0 or digit == 0:
         return symbols, occurring
@@ -198,7 +198,7 @@ def _fill_symbols(symbols: Array, occurring: Array, counts: Array, base: int) ->
     return symbols, tally
 
 
-def _bits(tally: Array, freqs: Array) -> float:
+def _estimate_bits(tally: Array, freqs: Array) -> float:
     """Estimate how many bits the words take: Σ n_s log₂(2²⁴ / f_s)."""
     occurs = tally > 0
     return float(np.sum(tally[occurs] * (ans.PRECISION - np.log2(freqs[occurs]))))

@@ -11,9 +11,15 @@ from torch import Tensor
 
 from tamis.artifact.codes import Codes
 from tamis.artifact.encodings import coded_digits, packing, positions
-from tamis.artifact.encodings.base import Array, Decoded, Encoded, Encoding, bits, flat_bytes, from_bits
-from tamis.artifact.encodings.levels import decode_codes, kept_indices, levels_and_scales, read_levels, read_scales
-from tamis.artifact.encodings.sparse import expand_values, kept_values
+from tamis.artifact.encodings.base import Array, Decoded, Encoded, Encoding, check_bytes, from_bits, view_bits
+from tamis.artifact.encodings.levels import (
+    decode_codes,
+    make_levels_and_scales,
+    read_levels,
+    read_scales,
+    select_kept_indices,
+)
+from tamis.artifact.encodings.sparse import expand_values, select_kept_values
 from tamis.errors import CorruptArtifact
 
 WORTHWHILE = 16  # bytes that must be saved: other names of parts can make the header as much longer
@@ -33,17 +39,19 @@ class Entropy(Encoding):
         codes, mask = decoded.codes, decoded.mask
         if codes is None and mask is None:
             return _of_integers(decoded.tensor)
-        where, saved = ({}, 0) if mask is None else _positions(mask)
+        where, saved = ({}, 0) if mask is None else _code_positions(mask)
         if codes is None:
             assert mask is not None
-            return Encoded({**where, "values": kept_values(decoded.tensor, mask)}) if saved > WORTHWHILE else None
-        indices, more = _indices(codes, mask)
-        return Encoded({**where, **indices, **levels_and_scales(codes)}) if saved + more > WORTHWHILE else None
+            return (
+                Encoded({**where, "values": select_kept_values(decoded.tensor, mask)}) if saved > WORTHWHILE else None
+            )
+        indices, more = _code_indices(codes, mask)
+        return Encoded({**where, **indices, **make_levels_and_scales(codes)}) if saved + more > WORTHWHILE else None
 
     def decode(self, stored: Encoded, shape: tuple[int, ...], dtype: torch.dtype) -> Decoded:
         if "table" in stored.parts:
-            return _integers(stored, shape, dtype)
-        where = "codedmask" if "codedmask" in stored.parts else positions.part_among(stored.parts)
+            return _decode_integers(stored, shape, dtype)
+        where = "codedmask" if "codedmask" in stored.parts else positions.find_part(stored.parts)
         if "values" in stored.parts:
             stored.require({"values", "codedmask"})
             return expand_values(
@@ -55,20 +63,20 @@ class Entropy(Encoding):
         kept = _read_kept(stored, where, math.prod(shape)) if where else None
         count = math.prod(shape) if kept is None else int(np.count_nonzero(kept))
         unpack = coded_digits.from_row if name == "codedindices" else packing.unpack
-        indices = unpack(flat_bytes(stored.parts[name], name), count, len(levels))
+        indices = unpack(check_bytes(stored.parts[name], name), count, len(levels))
         return decode_codes(indices, levels, scales, kept, shape)
 
     def prefetch(self, name: str, entries: int) -> Callable[[Tensor], Array] | None:
         if name != "codedmask":
             return None
-        room = coded_digits.room(entries, 2)
+        room = coded_digits.allocate_digits(entries, 2)
         return lambda part: _mask(part, entries, room)
 
 
-def _positions(mask: Tensor) -> tuple[dict[str, Tensor], int]:
+def _code_positions(mask: Tensor) -> tuple[dict[str, Tensor], int]:
     """Code the positions of a mask as one part; return it with a lower bound on the bytes saved over plain codings."""
     row = mask.reshape(-1).numpy()
-    least = positions.least_bytes(row)
+    least = positions.bound_bytes(row)
     # A row within the lower bound of all plain codings is no longer than any of them, so that none need be written.
     short = coded_digits.to_row(row.view(np.uint8), 2, least)
     if short is not None:  # the plain ones need not be made
@@ -78,10 +86,10 @@ def _positions(mask: Tensor) -> tuple[dict[str, Tensor], int]:
     return ({name: plain}, 0) if short is None else ({"codedmask": torch.from_numpy(short)}, plain.nbytes - len(short))
 
 
-def _indices(codes: Codes, mask: Tensor | None) -> tuple[dict[str, Tensor], int]:
+def _code_indices(codes: Codes, mask: Tensor | None) -> tuple[dict[str, Tensor], int]:
     """Code the kept indices as one part; return it with the bytes saved over packed indices."""
-    indices, levels = kept_indices(codes, mask), len(codes.levels)
-    plain = packing.packed_size(len(indices), levels)
+    indices, levels = select_kept_indices(codes, mask), len(codes.levels)
+    plain = packing.compute_packed_size(len(indices), levels)
     short = coded_digits.to_row(indices, levels, plain - 1)
     if short is None:
         return {"codes": torch.from_numpy(packing.pack(indices, levels))}, 0
@@ -96,14 +104,14 @@ def _read_kept(stored: Encoded, name: str, entries: int) -> Array:
 
 
 def _mask(part: Tensor, entries: int, room: Array | None = None) -> Array:
-    mask: Array = coded_digits.from_row(flat_bytes(part, "codedmask"), entries, 2, room).view(np.bool_)
+    mask: Array = coded_digits.from_row(check_bytes(part, "codedmask"), entries, 2, room).view(np.bool_)
     return mask
 
 
 def _of_integers(tensor: Tensor) -> Encoded | None:
     if tensor.is_floating_point() or tensor.nbytes <= WORTHWHILE:
         return None
-    row = bits(tensor)
+    row = view_bits(tensor)
     table = np.empty(0, dtype=row.dtype)
     for start in range(0, len(row), coded_digits.FEW):
         table = np.union1d(table, row[start : start + coded_digits.FEW])
@@ -116,12 +124,12 @@ def _of_integers(tensor: Tensor) -> Encoded | None:
     return Encoded({"table": from_bits(table, table.shape, tensor.dtype), "codedindices": torch.from_numpy(short)})
 
 
-def _integers(stored: Encoded, shape: tuple[int, ...], dtype: torch.dtype) -> Decoded:
+def _decode_integers(stored: Encoded, shape: tuple[int, ...], dtype: torch.dtype) -> Decoded:
     stored.require({"table", "codedindices"})
     part = stored.parts["table"]
     if part.dtype is not dtype or dtype.is_floating_point or part.dim() != 1 or not 0 < len(part) <= MOST_DISTINCT:
         raise CorruptArtifact(f"has a table of {part.dtype} and shape {tuple(part.shape)} for integers of {dtype}")
-    table, row = bits(part), flat_bytes(stored.parts["codedindices"], "codedindices")
+    table, row = view_bits(part), check_bytes(stored.parts["codedindices"], "codedindices")
     if (table[1:] <= table[:-1]).any():
         raise CorruptArtifact("has a table of integers that do not ascend")
     indices = coded_digits.from_row(row, math.prod(shape), max(len(table), 2))

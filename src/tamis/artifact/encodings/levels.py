@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tamis.artifact.codes import FEWEST_LEVELS, MOST_LEVELS, Codes, divides
 from tamis.artifact.encodings import packing, positions
-from tamis.artifact.encodings.base import Array, Decoded, Encoded, Encoding, bits, flat_bytes
+from tamis.artifact.encodings.base import Array, Decoded, Encoded, Encoding, check_bytes, view_bits
 from tamis.artifact.encodings.narrow_float import narrow_if_possible, widen_dtype
 from tamis.errors import CorruptArtifact, InvalidInput
 from tamis.kernels import expand
@@ -29,27 +29,27 @@ class Levels(Encoding):
         codes, mask = decoded.codes, decoded.mask
         if codes is None:
             return None
-        packed = packing.pack(kept_indices(codes, mask), len(codes.levels))
-        parts = {"codes": torch.from_numpy(packed), **levels_and_scales(codes)}
+        packed = packing.pack(select_kept_indices(codes, mask), len(codes.levels))
+        parts = {"codes": torch.from_numpy(packed), **make_levels_and_scales(codes)}
         return Encoded(parts if mask is None else parts | positions.to_part(mask))
 
     def decode(self, stored: Encoded, shape: tuple[int, ...], dtype: torch.dtype) -> Decoded:
-        coding = positions.part_among(stored.parts)
+        coding = positions.find_part(stored.parts)
         stored.require({"codes", "levels", "scales"} | ({coding} if coding else set()))
         levels, scales = read_levels(stored.parts["levels"], dtype), read_scales(stored.parts["scales"], shape, dtype)
-        packed, entries = flat_bytes(stored.parts["codes"], "codes"), math.prod(shape)
+        packed, entries = check_bytes(stored.parts["codes"], "codes"), math.prod(shape)
         kept = positions.from_part(stored.parts[coding], coding, entries) if coding else None
         count = entries if kept is None else int(np.count_nonzero(kept))
         return decode_codes(packing.unpack(packed, count, len(levels)), levels, scales, kept, shape)
 
 
-def kept_indices(codes: Codes, mask: Tensor | None) -> Array:
+def select_kept_indices(codes: Codes, mask: Tensor | None) -> Array:
     """Return the indices in a row; where there is a mask, only those of the kept entries."""
     indices: Array = codes.indices.reshape(-1).numpy()
     return indices if mask is None else indices.take(np.flatnonzero(mask.reshape(-1).numpy()))
 
 
-def levels_and_scales(codes: Codes) -> dict[str, Tensor]:
+def make_levels_and_scales(codes: Codes) -> dict[str, Tensor]:
     """Make the parts `levels` and `scales`, narrowed where possible."""
     return {
         "levels": narrow_if_possible(codes.levels.contiguous()),
@@ -81,6 +81,6 @@ def decode_codes(indices: Array, levels: Tensor, scales: Tensor, kept: Array | N
         codes = Codes(torch.from_numpy(placed).reshape(shape), levels, scales)
     except InvalidInput as error:
         raise CorruptArtifact(f"has impossible codes: {error}") from error
-    if not np.array_equal(bits(codes.levels), bits(levels)):
+    if not np.array_equal(view_bits(codes.levels), view_bits(levels)):
         raise CorruptArtifact("has a level of −0.0")
     return Decoded(codes.values(mask), mask, codes)

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tamis.artifact.encodings.base import Decoded, Encoded, Encoding, bits
+from tamis.artifact.encodings.base import Decoded, Encoded, Encoding, view_bits
 from tamis.errors import CorruptArtifact
 
 # The types that each type may be stored in, shortest first.
@@ -46,20 +46,20 @@ def narrow_dtype(tensor: Tensor) -> Tensor | None:
     subnormal as float32, which a thread that flushes them (`torch.set_flush_denormal`) would read as zero.
     """
     first = tensor.reshape(-1)[:SAMPLE]  # a few entries already rule out most candidates
-    candidates = [dtype for dtype in NARROWER.get(tensor.dtype, ()) if _same_bits(first.to(dtype), first)]
+    candidates = [dtype for dtype in NARROWER.get(tensor.dtype, ()) if _have_same_bits(first.to(dtype), first)]
     if not candidates or tensor.isnan().any():
         return None
     if ((tensor.abs() < SMALLEST) & (tensor != 0)).any():
         return None
     for dtype in candidates:
         narrow = tensor.to(dtype)
-        if _same_bits(narrow, tensor):
+        if _have_same_bits(narrow, tensor):
             return narrow
     return None
 
 
-def _same_bits(narrow: Tensor, tensor: Tensor) -> bool:
-    return np.array_equal(bits(narrow.to(tensor.dtype)), bits(tensor))
+def _have_same_bits(narrow: Tensor, tensor: Tensor) -> bool:
+    return np.array_equal(view_bits(narrow.to(tensor.dtype)), view_bits(tensor))
 
 
 def narrow_if_possible(tensor: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ def to_bytes(naturals: Array) -> Array:
     return coded
 
 
-def running_sums(coded: Array, plus: int = 0) -> Iterator[Array]:
+def iterate_running_sums(coded: Array, plus: int = 0) -> Iterator[Array]:
     """Yield rows of running sums, int64: for each natural that `to_bytes` wrote, the sum of all up to it.
 
     Args:

@@ -36,12 +36,12 @@ def pack(indices: Array, levels: int) -> Array:
         >>> pack(np.array([1, 3, 0, 2, 3], dtype=np.uint8), levels=4).tolist()
         [141, 3]
     """
-    packed = np.empty(packed_size(len(indices), levels), dtype=np.uint8)
+    packed = np.empty(compute_packed_size(len(indices), levels), dtype=np.uint8)
     extension = dispatch.native()
     if extension is not None and levels in WHOLE:
         extension.pack_digits(np.ascontiguousarray(indices), levels, WHOLE[levels], packed)
         return packed
-    group, size = _group(levels)
+    group, size = _choose_group(levels)
     for number, start in enumerate(range(0, len(indices), BLOCK * group)):
         block = _fill_up(indices[start : start + BLOCK * group], group)
         coded = _of_digits(block) if levels == 3 else _of_fields(block, size)
@@ -62,13 +62,13 @@ def unpack(packed: Array, count: int, levels: int) -> Array:
         >>> unpack(np.array([88, 2], dtype=np.uint8), count=6, levels=3).tolist()
         [1, 2, 0, 0, 1, 2]
     """
-    if len(packed) != packed_size(count, levels):
+    if len(packed) != compute_packed_size(count, levels):
         raise CorruptArtifact(f"has {len(packed)} bytes of codes for {count} entries of {levels} levels")
     indices = np.empty(count, dtype=np.uint8 if levels <= 256 else np.int32)
-    group, size = _group(levels)
+    group, size = _choose_group(levels)
     for number, start in enumerate(range(0, len(packed), BLOCK * size)):
         block = _fill_up(packed[start : start + BLOCK * size], size)
-        entries = (_digits(block) if levels == 3 else _fields(block, indices.dtype)).reshape(-1)
+        entries = (_unpack_digits(block) if levels == 3 else _unpack_fields(block, indices.dtype)).reshape(-1)
         place = indices[number * BLOCK * group :][: BLOCK * group]
         place[:] = entries[: len(place)]
         if entries[len(place) :].any():
@@ -76,19 +76,19 @@ def unpack(packed: Array, count: int, levels: int) -> Array:
     return indices
 
 
-def packed_size(count: int, levels: int) -> int:
+def compute_packed_size(count: int, levels: int) -> int:
     """Return how many bytes so many indices take."""
-    return -(-count // DIGITS) if levels == 3 else -(-count * _width(levels) // 8)
+    return -(-count // DIGITS) if levels == 3 else -(-count * _compute_width(levels) // 8)
 
 
-def _width(levels: int) -> int:
+def _compute_width(levels: int) -> int:
     """Compute ⌈log₂ levels⌉, the bits of a field."""
     return (levels - 1).bit_length()
 
 
-def _group(levels: int) -> tuple[int, int]:
+def _choose_group(levels: int) -> tuple[int, int]:
     """Return how many indices fill how many bytes: five one byte, or eight as many bytes as a field has bits."""
-    return (DIGITS, 1) if levels == 3 else (8, _width(levels))
+    return (DIGITS, 1) if levels == 3 else (8, _compute_width(levels))
 
 
 def _fill_up(row: Array, size: int) -> Array:
@@ -100,7 +100,7 @@ def _of_digits(groups: Array) -> Array:
     return sum(groups[:, digit] * np.uint8(power) for digit, power in enumerate(POWERS))  # type: ignore[return-value]
 
 
-def _digits(groups: Array) -> Array:
+def _unpack_digits(groups: Array) -> Array:
     if (largest := groups.max(initial=0)) >= 3**DIGITS:
         raise CorruptArtifact(f"has the byte {largest} where five ternary digits make at most {3**DIGITS - 1}")
     return TABLE.take(groups[:, 0], axis=0)  # a quarter of the time that indexing takes
@@ -109,23 +109,23 @@ def _digits(groups: Array) -> Array:
 def _of_fields(groups: Array, width: int) -> Array:
     coded = np.zeros((len(groups), width), dtype=np.uint8)
     wide = np.uint16 if width <= 8 else np.uint32
-    for entry, byte, shift in _pieces(width):
+    for entry, byte, shift in _iterate_pieces(width):
         field: Array = groups[:, entry].astype(wide)
         coded[:, byte] |= (field << shift if shift >= 0 else field >> -shift).astype(np.uint8)
     return coded
 
 
-def _fields(groups: Array, dtype: np.dtype[np.generic]) -> Array:
+def _unpack_fields(groups: Array, dtype: np.dtype[np.generic]) -> Array:
     width = groups.shape[1]
     wide = np.uint16 if width <= 8 else np.uint32
     entries = np.zeros((len(groups), 8), dtype=wide)
-    for entry, byte, shift in _pieces(width):
+    for entry, byte, shift in _iterate_pieces(width):
         piece: Array = groups[:, byte].astype(wide)
         entries[:, entry] |= piece >> shift if shift >= 0 else piece << -shift
     return (entries & (2**width - 1)).astype(dtype)
 
 
-def _pieces(width: int) -> Iterator[tuple[int, int, int]]:
+def _iterate_pieces(width: int) -> Iterator[tuple[int, int, int]]:
     """Yield, for each of eight fields and each byte that it touches, by how many bits it starts above the byte."""
     for entry in range(8):
         first = entry * width

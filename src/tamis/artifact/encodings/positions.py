@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from tamis.artifact.encodings import naturals
-from tamis.artifact.encodings.base import Array, flat_bytes
+from tamis.artifact.encodings.base import Array, check_bytes
 from tamis.errors import CorruptArtifact
 
 
@@ -66,7 +66,7 @@ class Gaps(Coding):
         if len(coded) > entries:
             raise CorruptArtifact(f"has gaps of {len(coded)} bytes for {entries} entries")
         mask = np.zeros(entries, dtype=np.bool_)
-        for ends in naturals.running_sums(coded, plus=1):  # a gap and the kept entry after it
+        for ends in naturals.iterate_running_sums(coded, plus=1):  # a gap and the kept entry after it
             if ends[-1] > entries:
                 raise CorruptArtifact(f"has gaps that lead to entry {ends[-1] - 1} of {entries}")
             mask[ends - 1] = True
@@ -86,7 +86,7 @@ class Runs(Coding):
             raise CorruptArtifact(f"has runs of {len(coded)} bytes for {entries} entries")
         mask = np.zeros(entries, dtype=np.bool_)
         number, start = 0, 0  # of the runs that were read, and where the next begins
-        for ends in naturals.running_sums(coded):
+        for ends in naturals.iterate_running_sums(coded):
             lengths = np.diff(ends, prepend=start)
             if not lengths[1 if number == 0 else 0 :].all():  # only the very first may be 0
                 raise CorruptArtifact("has runs of pruned and kept entries that do not alternate")
@@ -111,17 +111,17 @@ def to_part(mask: Tensor) -> dict[str, Tensor]:
     return {shortest: torch.from_numpy(coded[shortest])}
 
 
-def least_bytes(kept: Array) -> int:
+def bound_bytes(kept: Array) -> int:
     """Compute a lower bound on the bytes of every coding of a flat mask: a byte for each gap or run, or the bitmask."""
     changes = int(np.count_nonzero(kept[1:] != kept[:-1])) + bool(kept[:1].any())
     return min(-(-len(kept) // 8), int(np.count_nonzero(kept)), changes)
 
 
-def part_among(parts: Mapping[str, Tensor]) -> str | None:
+def find_part(parts: Mapping[str, Tensor]) -> str | None:
     """Return the name of the part that says what is kept; None if there is none."""
     return next((name for name in CODINGS if name in parts), None)
 
 
 def from_part(part: Tensor, name: str, entries: int) -> Array:
     """Read the flat mask of this many entries that `to_part` wrote under this name."""
-    return CODINGS[name].read(flat_bytes(part, name), entries)
+    return CODINGS[name].read(check_bytes(part, name), entries)

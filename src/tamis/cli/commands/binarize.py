@@ -5,8 +5,16 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from tamis.cli.image_options import with_images
-from tamis.cli.option_groups import settings_group
-from tamis.cli.options import TAMIS_FILE, Checkpoints, Device, FactoryGroup, Output, TrainingDataGroup, output_group
+from tamis.cli.option_groups import make_settings_group
+from tamis.cli.options import (
+    TAMIS_FILE,
+    Checkpoints,
+    Device,
+    FactoryGroup,
+    Output,
+    TrainingDataGroup,
+    make_output_group,
+)
 from tamis.cli.registration import command
 from tamis.cli.training_options import TrainingGroup
 from tamis.settings import Binarization
@@ -17,9 +25,9 @@ from tamis.settings import Binarization
 def binarize(
     model: FactoryGroup,
     data: TrainingDataGroup,
-    output: Annotated[Output, output_group(TAMIS_FILE, device=Device)],
+    output: Annotated[Output, make_output_group(TAMIS_FILE, device=Device)],
     settings: TrainingGroup,
-    choices: Annotated[dict[str, Any], settings_group(Binarization)],
+    choices: Annotated[dict[str, Any], make_settings_group(Binarization)],
     directory: Checkpoints = None,
 ) -> None:
     """Make most layers of a network binary, +1 or -1 for weights and activations, and train it in two stages.

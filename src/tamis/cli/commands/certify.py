@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from tamis.cli.image_options import with_images
-from tamis.cli.option_groups import Group, settings_group
-from tamis.cli.options import CertifiedDataChoice, Computed, ModelGroup, Output, Small, output_group
+from tamis.cli.option_groups import Group, make_settings_group
+from tamis.cli.options import CertifiedDataChoice, Computed, ModelGroup, Output, Small, make_output_group
 from tamis.cli.registration import command
 from tamis.settings import Certification
 
@@ -33,8 +33,8 @@ def certify(
     model: ModelGroup,
     small: Small,
     data: Annotated[CertifiedDataChoice, Group(choose_data)],
-    output: Annotated[Output, output_group("The certificate to write, a .json file.", device=Computed)],
-    choices: Annotated[dict[str, Any], settings_group(Certification)],
+    output: Annotated[Output, make_output_group("The certificate to write, a .json file.", device=Computed)],
+    choices: Annotated[dict[str, Any], make_settings_group(Certification)],
     sign: Annotated[
         Path | None, typer.Option(metavar="KEY", help="Sign it with the Ed25519 private key in this PEM file.")
     ] = None,

@@ -8,7 +8,7 @@ import typer
 
 from tamis.cli.image_options import with_images
 from tamis.cli.option_groups import Group
-from tamis.cli.options import Budget, Device, ModelGroup, Output, SplitsChoice, output_group
+from tamis.cli.options import Budget, Device, ModelGroup, Output, SplitsChoice, make_output_group
 from tamis.cli.registration import command
 
 
@@ -16,7 +16,7 @@ from tamis.cli.registration import command
 @with_images
 def compress(
     model: ModelGroup,
-    output: Annotated[Output, output_group("The folder to write to.", "DIR", Device)],
+    output: Annotated[Output, make_output_group("The folder to write to.", "DIR", Device)],
     data: Annotated[SplitsChoice, Group(SplitsChoice)],
     budget: Annotated[Budget, Group(Budget)],
     recipe: Annotated[

@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
-from tamis.cli.option_groups import Group, settings_group, with_groups
-from tamis.cli.options import Json, Multiplication, Output, Products, ShapedFactoryGroup, output_group
-from tamis.cli.registration import ListedCommands, new_group
+from tamis.cli.option_groups import Group, make_settings_group, with_groups
+from tamis.cli.options import Json, Multiplication, Output, Products, ShapedFactoryGroup, make_output_group
+from tamis.cli.registration import ListedCommands, make_group
 from tamis.settings import Factorization
 
-kronecker = new_group(
+kronecker = make_group(
     name="kronecker",
     cls=ListedCommands,
     help="Products of Kronecker-sparse matrices in the place of dense ones.",
@@ -62,9 +62,9 @@ def kronecker_bench(
 @with_groups
 def kronecker_replace(
     model: ShapedFactoryGroup,
-    output: Annotated[Output, output_group("The file to write: a network (.tamis) or weights (.safetensors).")],
+    output: Annotated[Output, make_output_group("The file to write: a network (.tamis) or weights (.safetensors).")],
     products: Annotated[Products, Group(Products)],
-    choices: Annotated[dict[str, Any], settings_group(Factorization)],
+    choices: Annotated[dict[str, Any], make_settings_group(Factorization)],
 ) -> None:
     """Replace linear layers by products of Kronecker-sparse factors, and say how far each is from what it was.
 

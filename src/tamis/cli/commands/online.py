@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tamis.cli.option_groups import settings_group
+from tamis.cli.option_groups import make_settings_group
 from tamis.cli.options import Json
 from tamis.cli.registration import command
 from tamis.settings import OnlineLearning
@@ -17,7 +17,7 @@ PAST_ROUNDS = 32  # that moves see, so that a round costs the same however many 
 
 @command
 def online(
-    choices: Annotated[dict[str, Any], settings_group(OnlineLearning, subsample=PAST_ROUNDS)],
+    choices: Annotated[dict[str, Any], make_settings_group(OnlineLearning, subsample=PAST_ROUNDS)],
     out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="Where to keep rounds and results.")] = Path(
         "out/online"
     ),

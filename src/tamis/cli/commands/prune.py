@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from tamis.cli.image_options import with_images
-from tamis.cli.option_groups import settings_group
+from tamis.cli.option_groups import make_settings_group
 from tamis.cli.options import CALIBRATION_HELP, Json, ModelGroup, OutTamis
 from tamis.cli.registration import command
 from tamis.settings import Pruning
@@ -18,7 +18,7 @@ from tamis.settings import Pruning
 def prune(
     model: ModelGroup,
     out: OutTamis,
-    choices: Annotated[dict[str, Any], settings_group(Pruning)],
+    choices: Annotated[dict[str, Any], make_settings_group(Pruning)],
     calibration: Annotated[
         str | None,
         typer.Option(metavar="DATA", help=f"For `--by obs`, which refits what is left to it. {CALIBRATION_HELP}"),

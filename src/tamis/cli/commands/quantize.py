@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from tamis.cli.image_options import with_images
-from tamis.cli.option_groups import settings_group
-from tamis.cli.options import TAMIS_FILE, CalibrationGroup, Computed, ModelGroup, Output, output_group
+from tamis.cli.option_groups import make_settings_group
+from tamis.cli.options import TAMIS_FILE, CalibrationGroup, Computed, ModelGroup, Output, make_output_group
 from tamis.cli.registration import command
 from tamis.settings import Quantization
 
@@ -18,8 +18,8 @@ from tamis.settings import Quantization
 def quantize(
     model: ModelGroup,
     data: CalibrationGroup,
-    output: Annotated[Output, output_group(TAMIS_FILE, device=Computed)],
-    choices: Annotated[dict[str, Any], settings_group(Quantization)],
+    output: Annotated[Output, make_output_group(TAMIS_FILE, device=Computed)],
+    choices: Annotated[dict[str, Any], make_settings_group(Quantization)],
     prune: Annotated[
         list[str] | None,
         typer.Option(

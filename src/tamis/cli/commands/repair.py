@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from tamis.cli.image_options import with_images
-from tamis.cli.option_groups import settings_group
-from tamis.cli.options import TAMIS_FILE, CalibrationGroup, ModelGroup, Output, Small, output_group
+from tamis.cli.option_groups import make_settings_group
+from tamis.cli.options import TAMIS_FILE, CalibrationGroup, ModelGroup, Output, Small, make_output_group
 from tamis.cli.registration import command
 from tamis.settings import Repair
 
@@ -17,8 +17,8 @@ def repair(
     model: ModelGroup,
     small: Small,
     data: CalibrationGroup,
-    output: Annotated[Output, output_group(TAMIS_FILE)],
-    choices: Annotated[dict[str, Any], settings_group(Repair)],
+    output: Annotated[Output, make_output_group(TAMIS_FILE)],
+    choices: Annotated[dict[str, Any], make_settings_group(Repair)],
 ) -> None:
     """Refit what pruning and quantization left to the original network, without training.
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tamis.cli.option_groups import Group
-from tamis.cli.options import ModelChoice, Output, Shape, Trust, Weights, output_group
+from tamis.cli.options import ModelChoice, Output, Shape, Trust, Weights, make_output_group
 from tamis.cli.registration import command
 from tamis.errors import InvalidInput
 
@@ -31,7 +31,7 @@ def choose_original(
 @command
 def report(
     certificate: Annotated[Path, typer.Argument(metavar="CERTIFICATE", help="The .json file.")],
-    output: Annotated[Output, output_group("The .html file to write.")],
+    output: Annotated[Output, make_output_group("The .html file to write.")],
     original: Annotated[ModelChoice | None, Group(choose_original)],
     small: Annotated[
         Path | None,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from tamis.cli.image_options import with_images
-from tamis.cli.option_groups import settings_group
-from tamis.cli.options import Checkpoints, Device, FactoryGroup, Output, TrainingData, output_group
+from tamis.cli.option_groups import make_settings_group
+from tamis.cli.options import Checkpoints, Device, FactoryGroup, Output, TrainingData, make_output_group
 from tamis.cli.registration import command
 from tamis.cli.training_options import TrainingGroup
 from tamis.settings import Search
@@ -17,9 +17,9 @@ from tamis.settings import Search
 def search(
     model: FactoryGroup,
     data: TrainingData,
-    output: Annotated[Output, output_group("The .architecture file to write.", device=Device)],
+    output: Annotated[Output, make_output_group("The .architecture file to write.", device=Device)],
     settings: TrainingGroup,
-    choices: Annotated[dict[str, Any], settings_group(Search)],
+    choices: Annotated[dict[str, Any], make_settings_group(Search)],
     directory: Checkpoints = None,
 ) -> None:
     """Find which connections of a network to keep, by training masks and weights together.

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from tamis.cli.option_groups import with_groups
-from tamis.cli.options import Device, Output, RequirementsGroup, Trust, output_group
-from tamis.cli.registration import ListedCommands, new_group
+from tamis.cli.options import Device, Output, RequirementsGroup, Trust, make_output_group
+from tamis.cli.registration import ListedCommands, make_group
 
 
 class SweepCommands(ListedCommands):
@@ -20,14 +20,14 @@ class SweepCommands(ListedCommands):
         return super().parse_args(ctx, args if named or not args else ["run", *args])
 
 
-sweep = new_group(
+sweep = make_group(
     name="sweep",
     cls=SweepCommands,
     help="Make many small networks of one model, compare them, and certify the best: `tamis sweep SPEC -o DIR`.",
     no_args_is_help=True,
 )
 SweepSpec = Annotated[Path, typer.Argument(metavar="SPEC", help="A .yaml file that says what to try, and on what.")]
-SweepOutput = Annotated[Output, output_group("The folder to write to.", "DIR", Device)]
+SweepOutput = Annotated[Output, make_output_group("The folder to write to.", "DIR", Device)]
 Storage = Annotated[
     str | None,
     typer.Option(metavar="URL", help="The database, as postgresql://user@host/name. Default: DIR/sweep.db, by SQLite."),

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tamis.cli.image_options import with_images
-from tamis.cli.options import Device, FactoryGroup, Output, TrainingDataGroup, output_group
+from tamis.cli.options import Device, FactoryGroup, Output, TrainingDataGroup, make_output_group
 from tamis.cli.registration import command
 from tamis.cli.training_options import TrainingGroup
 
@@ -25,7 +25,7 @@ def train(
         ),
     ],
     output: Annotated[
-        Output, output_group("The file to write: weights (.safetensors) or a network (.tamis).", device=Device)
+        Output, make_output_group("The file to write: weights (.safetensors) or a network (.tamis).", device=Device)
     ],
     settings: TrainingGroup,
     l1inf: Annotated[

@@ -15,7 +15,7 @@ from tamis.cli.options import (
     Factory,
     Output,
     TrainingDataGroup,
-    output_group,
+    make_output_group,
 )
 from tamis.cli.registration import command
 from tamis.cli.training_options import TrainingGroup
@@ -29,7 +29,7 @@ def transfer(
         Path, typer.Argument(metavar="ARCHITECTURE", help="An .architecture file of `tamis search` for the model.")
     ],
     data: TrainingDataGroup,
-    output: Annotated[Output, output_group(TAMIS_FILE, device=Device)],
+    output: Annotated[Output, make_output_group(TAMIS_FILE, device=Device)],
     settings: TrainingGroup,
     directory: Checkpoints = None,
 ) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tamis.graph.network import Node
 from tamis.graph.ops.base import Call, Capability, IntervalRule, LayerArguments, Op, Targets, Windows, in_units
-from tamis.graph.ops.windows import MAX_POOL, per_dimension
+from tamis.graph.ops.windows import MAX_POOL, repeat_per_dimension
 from tamis.graph.symmetry import Scales
 
 aten = torch.ops.aten
@@ -45,12 +45,12 @@ class Conv(Op):
         return call.run(bias=in_units(call["bias"], one))
 
     def reach(self, call: Call) -> Tensor:
-        x, (window, stride, padding, dilation) = self._largest_in_group(call), self.geometry(call)
+        x, (window, stride, padding, dilation) = self._find_largest_in_group(call), self.geometry(call)
         # An output reads a window of all channels of its group: the largest over the group first, then over the window.
         # Zeros around the border never exceed a non-negative value. The pool's own padding will not do: torch limits it
         # to half a window, and here it may be larger, or differ from side to side ("same").
         x = F.pad(x, padding)
-        return self._per_output(call, MAX_POOL[len(window)](x, window, stride, 0, dilation))
+        return self._repeat_per_output(call, MAX_POOL[len(window)](x, window, stride, 0, dilation))
 
     def ties(self, call: Call, scales: Scales) -> Tensor:
         axis = call["input"].dim() - call["weight"].dim() + 1  # 1, or 0 without a batch
@@ -78,13 +78,13 @@ class Conv(Op):
         return Windows(tuple(stride), tuple(padding), tuple(dilation))
 
     @staticmethod
-    def _largest_in_group(call: Call) -> Tensor:
+    def _find_largest_in_group(call: Call) -> Tensor:
         """Return the largest value over the channels that an output channel reads, one channel for each group."""
         x, groups = call["input"], call["groups"]
         x = x if x.dim() == call["weight"].dim() else x[None]
         return x.unflatten(1, (groups, -1)).amax(2)
 
-    def _per_output(self, call: Call, x: Tensor) -> Tensor:
+    def _repeat_per_output(self, call: Call, x: Tensor) -> Tensor:
         batched = call["input"].dim() == call["weight"].dim()
         outputs = x.repeat_interleave(call.shape[1 if batched else 0] // call["groups"], dim=1)
         return outputs if batched else outputs[0]
@@ -92,7 +92,10 @@ class Conv(Op):
     def geometry(self, call: Call) -> tuple[list[int], list[int], list[int], list[int]]:
         """Return window, stride, padding as `F.pad` takes it, and dilation."""
         window = list(call["weight"].shape[2:])
-        stride, dilation = per_dimension(call["stride"], len(window)), per_dimension(call["dilation"], len(window))
+        stride, dilation = (
+            repeat_per_dimension(call["stride"], len(window)),
+            repeat_per_dimension(call["dilation"], len(window)),
+        )
         padding = call["padding"]
         if padding == "valid":
             sides = [(0, 0) for _ in window]
@@ -100,7 +103,7 @@ class Conv(Op):
             total = [d * (k - 1) for k, d in zip(window, dilation, strict=True)]
             sides = [(t // 2, t - t // 2) for t in total]  # an odd total puts the extra zero at the end, as torch does
         else:
-            sides = [(p, p) for p in per_dimension(padding, len(window))]
+            sides = [(p, p) for p in repeat_per_dimension(padding, len(window))]
         # `F.pad` takes the last dimension first.
         return window, stride, list(chain(*reversed(sides))), dilation
 
@@ -112,9 +115,9 @@ class ConvTranspose(Conv):
     channel_axes = (1, 0)
 
     def reach(self, call: Call) -> Tensor:
-        x, (window, spacing, padding, dilation) = self._largest_in_group(call), self.geometry(call)
+        x, (window, spacing, padding, dilation) = self._find_largest_in_group(call), self.geometry(call)
         x = F.pad(spaced(x, spacing), padding)
-        return self._per_output(call, MAX_POOL[len(window)](x, window, 1, 0, dilation))
+        return self._repeat_per_output(call, MAX_POOL[len(window)](x, window, 1, 0, dilation))
 
     def geometry(self, call: Call) -> tuple[list[int], list[int], list[int], list[int]]:
         """Return window, spacing, padding as `F.pad` takes it, and dilation.
@@ -123,8 +126,14 @@ class ConvTranspose(Conv):
         `spacing` − 1 zeros between its pixels.
         """
         window = list(call["weight"].shape[2:])
-        spacing, dilation = per_dimension(call["stride"], len(window)), per_dimension(call["dilation"], len(window))
-        padding, extra = per_dimension(call["padding"], len(window)), per_dimension(call["output_padding"], len(window))
+        spacing, dilation = (
+            repeat_per_dimension(call["stride"], len(window)),
+            repeat_per_dimension(call["dilation"], len(window)),
+        )
+        padding, extra = (
+            repeat_per_dimension(call["padding"], len(window)),
+            repeat_per_dimension(call["output_padding"], len(window)),
+        )
         # Negative where the call's padding is larger than the window's reach: `F.pad` then crops.
         border = [d * (k - 1) - p for d, k, p in zip(dilation, window, padding, strict=True)]
         sides = [(b, b + e) for b, e in zip(border, extra, strict=True)]

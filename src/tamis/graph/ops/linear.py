@@ -70,14 +70,14 @@ class MatMul(Op):
 
     def capability(self, call: Call) -> Capability:
         # A product of data with data has degree two: neither linear nor homogeneous of degree one.
-        both = all(call.is_data(name) for name in self._sides(call))
+        both = all(call.is_data(name) for name in self._name_sides(call))
         return Capability.OPAQUE if both else Capability.HOMOGENEOUS
 
     def magnitude(self, call: Call, q: float, one: float) -> Tensor:
         return call.run()
 
     def reach(self, call: Call) -> Tensor:
-        left, right = self._sides(call)
+        left, right = self._name_sides(call)
         x = call[left] if call.is_data(left) else call[right]
         # The axis that is summed over is the last one of the left factor, and the last but one of the right factor.
         if call.is_data(left):
@@ -87,7 +87,7 @@ class MatMul(Op):
         return largest * torch.ones_like(call.run())
 
     def ties(self, call: Call, scales: Scales) -> Tensor:
-        left, right = self._sides(call)
+        left, right = self._name_sides(call)
         if not call.is_data(left):  # mixes rows; columns, if there are any, keep their scales
             x = call[right]
             return (scales.along(x, -1) if x.dim() > 1 else scales.reduced(x, None, False)).expand(call.shape)
@@ -98,17 +98,17 @@ class MatMul(Op):
         return scales.layer(call.node, right, (1, 0), incoming).expand(call.shape)
 
     def summands(self, call: Call) -> int:
-        left, _ = self._sides(call)
+        left, _ = self._name_sides(call)
         return call[left].shape[-1]
 
     def macs(self, call: Call) -> int:
-        left, _ = self._sides(call)
+        left, _ = self._name_sides(call)
         return call.run().numel() * call[left].shape[-1]
 
     def layer(self, node: Node) -> LayerArguments:
         return LayerArguments("self", "mat2" if "mat2" in node.arguments else "other", None)
 
-    def _sides(self, call: Call) -> tuple[str, str]:
+    def _name_sides(self, call: Call) -> tuple[str, str]:
         names = self.layer(call.node)
         return names.inputs, names.weight
 
@@ -162,14 +162,14 @@ class Einsum(Op):
     def capability(self, call: Call) -> Capability:
         data = [carries for _, carries in call.items("tensors")]
         # An entry of the product of two fixed tensors is a sum over the label they share, and |Σ w v| is not Σ |w||v|.
-        covered = sum(data) == 1 and len(data) <= 2 and self._labels(call) is not None
+        covered = sum(data) == 1 and len(data) <= 2 and self._read_labels(call) is not None
         return Capability.HOMOGENEOUS if covered else Capability.OPAQUE
 
     def magnitude(self, call: Call, q: float, one: float) -> Tensor:
         return call.run()
 
     def reach(self, call: Call) -> Tensor:
-        labels = self._labels(call)
+        labels = self._read_labels(call)
         assert labels is not None
         (mine, largest), *_ = [
             (mine, x) for mine, (x, data) in zip(labels, call.items("tensors"), strict=False) if data
@@ -185,7 +185,7 @@ class Einsum(Op):
         return ordered[index] * torch.ones_like(call.run())
 
     def macs(self, call: Call) -> int | None:
-        labels = self._labels(call)
+        labels = self._read_labels(call)
         if labels is None:
             return super().macs(call)
         shapes = [(mine, value.shape) for mine, (value, _) in zip(labels, call.items("tensors"), strict=False)]
@@ -195,7 +195,7 @@ class Einsum(Op):
         )
 
     @staticmethod
-    def _labels(call: Call) -> list[str] | None:
+    def _read_labels(call: Call) -> list[str] | None:
         """Return the labels of each operand and then of the result; None if there are dots, repeats or no arrow."""
         equation = call.node.arguments["equation"].replace(" ", "")
         reads, arrow, writes = equation.partition("->")

@@ -32,7 +32,7 @@ class Add(Op):
         return Capability.HOMOGENEOUS
 
     def magnitude(self, call: Call, q: float, one: float) -> Tensor:
-        x, y = (_term(call, name, q, one) for name in ("self", "other"))
+        x, y = (_make_term(call, name, q, one) for name in ("self", "other"))
         # rsub computes other − α self, so α belongs to the first argument there.
         weight = abs(call["alpha"]) ** q
         return weight * x + y if call.node.op.startswith("aten.rsub") else x + weight * y
@@ -77,7 +77,7 @@ class Multiply(Op):
         return Capability.OPAQUE if call.is_data("self") and call.is_data("other") else Capability.HOMOGENEOUS
 
     def magnitude(self, call: Call, q: float, one: float) -> Tensor:
-        x, y = (_factor(call[name], q) for name in ("self", "other"))
+        x, y = (_raise_factor(call[name], q) for name in ("self", "other"))
         return x * y
 
     def reach(self, call: Call) -> Tensor:
@@ -106,7 +106,7 @@ class Divide(Multiply):
         return Capability.HOMOGENEOUS if by_number else Capability.OPAQUE
 
     def magnitude(self, call: Call, q: float, one: float) -> Tensor:
-        return call["self"] / _factor(call["other"], q)
+        return call["self"] / _raise_factor(call["other"], q)
 
     def entrywise(self, node: Node) -> Entrywise | None:
         return Entrywise.QUOTIENT
@@ -168,13 +168,13 @@ class Join(Op):
         )
 
 
-def _term(call: Call, name: str, q: float, one: float) -> Any:
+def _make_term(call: Call, name: str, q: float, one: float) -> Any:
     """Return a summand: data as it is, a number or fixed tensor in units of `one`."""
     value = call[name]
     # A bias starts paths of its own, worth |b|^q each, in the units that the data is in at this node.
-    return value if call.is_data(name) else _factor(value, q) * one
+    return value if call.is_data(name) else _raise_factor(value, q) * one
 
 
-def _factor(value: Any, q: float) -> Any:
+def _raise_factor(value: Any, q: float) -> Any:
     """Return |number|^q; tensors hold their power already."""
     return value if isinstance(value, Tensor) else abs(value) ** q

@@ -37,17 +37,17 @@ class Order(Op):
 
     def magnitude(self, call: Call, q: float, one: float) -> Any:
         # Which entry is selected depends on the input, so each of them is an edge of weight one: their sum, every time.
-        return self._spread(call, call["self"].sum(self._dims(call), keepdim=True))
+        return self._spread(call, call["self"].sum(self._read_dims(call), keepdim=True))
 
     def reach(self, call: Call) -> Any:
-        return self._spread(call, call["self"].amax(self._dims(call), keepdim=True))
+        return self._spread(call, call["self"].amax(self._read_dims(call), keepdim=True))
 
     def summands(self, call: Call) -> int:
-        return math.prod(call["self"].shape[dim] for dim in self._dims(call))
+        return math.prod(call["self"].shape[dim] for dim in self._read_dims(call))
 
     def ties(self, call: Call, scales: Scales) -> Any:
         # Entries are compared with one another, which only a common scale leaves in the same order.
-        return self._spread(call, scales.reduced(call["self"], self._dims(call), True))
+        return self._spread(call, scales.reduced(call["self"], self._read_dims(call), True))
 
     def ranks(self, call: Call) -> list[Rank]:
         name, named = call.node.op.removeprefix("aten.").split(".")[0], call.node.arguments
@@ -64,7 +64,7 @@ class Order(Op):
         return [(side, k) for k in range(1, several + 1)]
 
     @staticmethod
-    def _dims(call: Call) -> tuple[int, ...]:
+    def _read_dims(call: Call) -> tuple[int, ...]:
         # max and min without a dimension look at the whole tensor, and so do amax and amin with an empty list.
         dim = call.node.arguments.get("dim", [])
         dims = tuple(dim) if isinstance(dim, (list, tuple)) else (dim,)

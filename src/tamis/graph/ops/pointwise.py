@@ -122,7 +122,7 @@ class Clamp(Lipschitz):
     targets: Targets = (aten.clamp.default, aten.clamp_min.default, aten.clamp_max.default, aten.hardtanh.default)
 
     def capability(self, call: Call) -> Capability:
-        low, high = self._ends(call)
+        low, high = self._read_ends(call)
         # Where f(0) ≠ 0 the neuron adds something of its own, as a bias does, and no parameter says how much.
         if not low <= 0 <= high:
             return Capability.OPAQUE
@@ -131,7 +131,7 @@ class Clamp(Lipschitz):
         return Capability.HOMOGENEOUS if one_sided else Capability.LIPSCHITZ
 
     def function(self, call: Call) -> ScalarFunction | None:
-        low, high = self._ends(call)
+        low, high = self._read_ends(call)
         # With low ≥ high the result is constant, and the pieces below would have kinks that do not rise.
         if not low < high:
             return None
@@ -139,7 +139,7 @@ class Clamp(Lipschitz):
         return PiecewiseLinear(kinks, (*[0.0] * (low > -math.inf), 1.0, *[0.0] * (high < math.inf)))
 
     @staticmethod
-    def _ends(call: Call) -> tuple[float, float]:
+    def _read_ends(call: Call) -> tuple[float, float]:
         named = call.node.arguments
         low, high = named.get("min", named.get("min_val")), named.get("max", named.get("max_val"))
         return (-math.inf if low is None else low), (math.inf if high is None else high)

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tamis.graph.ops.base import Call, Capability, IntervalRule, Op, Targets
-from tamis.graph.ops.windows import MAX_POOL, per_dimension
+from tamis.graph.ops.windows import MAX_POOL, repeat_per_dimension
 from tamis.graph.symmetry import Scales
 
 aten = torch.ops.aten
@@ -25,15 +25,15 @@ class _Pool(Op):
         return Capability.HOMOGENEOUS
 
     def summands(self, call: Call) -> int:
-        return math.prod(call["self"].shape[-_rank(call) :])
+        return math.prod(call["self"].shape[-_read_rank(call) :])
 
     def ties(self, call: Call, scales: Scales) -> Any:
         # A window puts pixels of one channel together, by a maximum or a sum, and both need a common scale.
-        axis = call["self"].dim() - _rank(call) - 1  # 1, or 0 without a batch
+        axis = call["self"].dim() - _read_rank(call) - 1  # 1, or 0 without a batch
         shape = call.node.shape or tuple(call.run()[0].shape)
-        return self._first(call, scales.spread(scales.along(call["self"], axis), axis, shape))
+        return self._wrap_result(call, scales.spread(scales.along(call["self"], axis), axis, shape))
 
-    def _first(self, call: Call, value: Tensor) -> Any:
+    def _wrap_result(self, call: Call, value: Tensor) -> Any:
         """Return a value as the operation does: alone, or with indices that nobody may use as data."""
         return value if call.node.shape else (value, None)
 
@@ -52,12 +52,12 @@ class MaxPool(_Pool):
     interval = IntervalRule.SELECTING
 
     def magnitude(self, call: Call, q: float, one: float) -> Any:
-        x, (window, stride, padding, dilation) = call["self"], _geometry(call)
+        x, (window, stride, padding, dilation) = call["self"], _read_geometry(call)
         if set(dilation) == {1}:
-            return self._first(call, _sum_windows(x, window, stride, padding, call["ceil_mode"]))
+            return self._wrap_result(call, _sum_windows(x, window, stride, padding, call["ceil_mode"]))
         largest = call.run()
         size = (largest if call.node.shape else largest[0]).shape[-len(window) :]
-        return self._first(call, _sum_dilated(x, window, stride, padding, dilation, size))
+        return self._wrap_result(call, _sum_dilated(x, window, stride, padding, dilation, size))
 
     def reach(self, call: Call) -> Any:
         return call.run()
@@ -72,19 +72,19 @@ class AvgPool(_Pool):
     def magnitude(self, call: Call, q: float, one: float) -> Tensor:
         mean = call.run()
         # The data arrive raised to q, and the call divides their sum by n: n^(1−q) turns 1/n into (1/n)^q.
-        return mean if q == 1 else mean * self._divisors(call) ** (1 - q)
+        return mean if q == 1 else mean * self._compute_divisors(call) ** (1 - q)
 
     def reach(self, call: Call) -> Tensor:
-        window, stride, padding, _ = _geometry(call)
+        window, stride, padding, _ = _read_geometry(call)
         # Every entry of a window is an edge into the mean, so the largest of them is what feeds it.
         return MAX_POOL[len(window)](call["self"], window, stride, padding, 1, call["ceil_mode"])
 
     @staticmethod
-    def _divisors(call: Call) -> Tensor:
+    def _compute_divisors(call: Call) -> Tensor:
         """Return what each window's sum was divided by: the sum of ones over their mean."""
         # Asked of the call itself, since the count depends on count_include_pad, ceil_mode and divisor_override.
         ones = torch.ones_like(call["self"])
-        window, stride, padding, _ = _geometry(call)
+        window, stride, padding, _ = _read_geometry(call)
         return _sum_windows(ones, window, stride, padding, call["ceil_mode"]) / call.run(self=ones)
 
 
@@ -100,12 +100,12 @@ class AdaptiveAvgPool(_Pool):
 
     def magnitude(self, call: Call, q: float, one: float) -> Tensor:
         mean = call.run()
-        return mean if q == 1 else mean * _adaptive_counts(call["self"], mean, _rank(call)) ** (1 - q)
+        return mean if q == 1 else mean * _count_adaptive_inputs(call["self"], mean, _read_rank(call)) ** (1 - q)
 
     def reach(self, call: Call) -> Tensor:
         x, size = call["self"], call["output_size"]
         pools = {1: F.adaptive_max_pool1d, 2: F.adaptive_max_pool2d, 3: F.adaptive_max_pool3d}
-        return pools[_rank(call)](x, size)
+        return pools[_read_rank(call)](x, size)
 
 
 class AdaptiveMaxPool(_Pool):
@@ -122,8 +122,8 @@ class AdaptiveMaxPool(_Pool):
         x, size = call["self"], call["output_size"]
         pools = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}
         # torch has no adaptive sum: the mean times the number of entries of each window is one.
-        mean = pools[_rank(call)](x, size)
-        return self._first(call, mean * _adaptive_counts(x, mean, _rank(call)))
+        mean = pools[_read_rank(call)](x, size)
+        return self._wrap_result(call, mean * _count_adaptive_inputs(x, mean, _read_rank(call)))
 
     def reach(self, call: Call) -> Any:
         return call.run()
@@ -159,19 +159,19 @@ class Reduce(Op):
         return scales.reduced(call["self"], named.get("dim"), named.get("keepdim", False))
 
 
-def _rank(call: Call) -> int:
+def _read_rank(call: Call) -> int:
     """Return the number of dimensions that windows have, from the operation's name."""
     (rank,) = re.findall(r"(\d)d", call.node.op)
     return int(rank)
 
 
-def _geometry(call: Call) -> tuple[list[int], list[int], list[int], list[int]]:
+def _read_geometry(call: Call) -> tuple[list[int], list[int], list[int], list[int]]:
     """Return window, stride, padding and dilation of a pooling call, one number for each dimension."""
-    rank = _rank(call)
-    window = per_dimension(call["kernel_size"], rank)
-    stride = per_dimension(call["stride"], rank) if call["stride"] else window  # as torch does without one
-    dilation = per_dimension(call.node.arguments.get("dilation", 1), rank)
-    return window, stride, per_dimension(call["padding"], rank), dilation
+    rank = _read_rank(call)
+    window = repeat_per_dimension(call["kernel_size"], rank)
+    stride = repeat_per_dimension(call["stride"], rank) if call["stride"] else window  # as torch does without one
+    dilation = repeat_per_dimension(call.node.arguments.get("dilation", 1), rank)
+    return window, stride, repeat_per_dimension(call["padding"], rank), dilation
 
 
 def _sum_windows(x: Tensor, window: list[int], stride: list[int], padding: list[int], ceil: bool) -> Tensor:
@@ -199,7 +199,7 @@ def _sum_dilated(
     return conv(flat, ones, stride=stride, dilation=dilation).view(*x.shape[:-rank], *size)
 
 
-def _adaptive_counts(x: Tensor, pooled: Tensor, rank: int) -> Tensor:
+def _count_adaptive_inputs(x: Tensor, pooled: Tensor, rank: int) -> Tensor:
     """Return how many inputs each adaptive window holds: ⌈(i+1)n/m⌉ − ⌊in/m⌋ along each dimension."""
     # Windows overlap where m does not divide n, so n/m is not the count.
     counts = torch.ones((), dtype=x.dtype, device=x.device)

@@ -28,36 +28,36 @@ class Upsample(Op):
         return Capability.HOMOGENEOUS
 
     def magnitude(self, call: Call, q: float, one: float) -> Tensor:
-        x = self._input(call)
+        x = self._read_input(call)
         for axis in range(2, x.dim()):
             # Bicubic weights may be negative. Axis by axis |w|^q is exact: a pixel's weight is a product over axes.
-            weights = self._weights(call, axis).abs() ** q
-            weights[self._weights(call, axis) == 0] = 0
+            weights = self._compute_weights(call, axis).abs() ** q
+            weights[self._compute_weights(call, axis) == 0] = 0
             x = torch.einsum("bc...i,oi->bc...o", x.movedim(axis, -1), weights).movedim(-1, axis)
         return x
 
     def reach(self, call: Call) -> Tensor:
-        x = self._input(call)
+        x = self._read_input(call)
         for axis in range(2, x.dim()):
             # A pixel of weight zero is no antecedent: it must not count in the maximum.
-            feeds = self._weights(call, axis) != 0
+            feeds = self._compute_weights(call, axis) != 0
             x = (x.movedim(axis, -1).unsqueeze(-2) * feeds).amax(-1).movedim(-1, axis)
         return x
 
     def summands(self, call: Call) -> int:
-        return sum(self._input(call).shape[2:])
+        return sum(self._read_input(call).shape[2:])
 
     def ties(self, call: Call, scales: Scales) -> Tensor:
-        channels = scales.along(self._input(call), 1)
+        channels = scales.along(self._read_input(call), 1)
         return scales.spread(channels, 1, call.shape)
 
     @staticmethod
-    def _input(call: Call) -> Tensor:
+    def _read_input(call: Call) -> Tensor:
         return call["input" if "input" in call.node.arguments else "self"]
 
-    def _weights(self, call: Call, axis: int) -> Tensor:
+    def _compute_weights(self, call: Call, axis: int) -> Tensor:
         """Return the (outputs × inputs) matrix along one axis, found by running the operation on unit vectors."""
-        x = self._input(call)
+        x = self._read_input(call)
         n = x.shape[axis]
         # The n unit vectors lie along the channels, which the operation never mixes, and are constant along the other
         # axes, where interpolation keeps constants: any one place there shows the weights of this axis.

@@ -8,7 +8,7 @@ from tamis.bounds import Bound, accuracy_change
 from tamis.verification.claim import Case, Kind, Limits, Numbers
 from tamis.verification.measurement import classes_of
 from tamis.verification.settings import Settings
-from tamis.verification.wording import confidence_clause, format_rate
+from tamis.verification.wording import format_rate, state_confidence
 
 
 class AccuracyChange(Kind):
@@ -44,7 +44,7 @@ class AccuracyChange(Kind):
         if bound.value < 0:
             change = f"at least {math.floor(-bound.value * 1e4) / 100:.2f} percentage points above"
         return (
-            f"{confidence_clause(settings)}, on inputs drawn like these, the accuracy of the small network is {change} "
+            f"{state_confidence(settings)}, on inputs drawn like these, the accuracy of the small network is {change} "
             f"that of the original (here it alone is wrong on {measured['worse']:,} of {measured['samples']:,}, "
             f"and the original alone on {measured['better']:,})."
         )

@@ -31,7 +31,7 @@ class Boxes(Kind):
             "inputs": len(bounds),
             "informative": sum(bound.informative for bound in bounds),
             "largest_score": case.held_out.largest_score,
-            "log_bound": _written(max(bound.log_value for bound in bounds) + PAD),
+            "log_bound": _store_log(max(bound.log_value for bound in bounds) + PAD),
         }
 
     def limits(self, case: Case, delta: float) -> Limits:
@@ -74,7 +74,7 @@ class Boxes(Kind):
         )
 
 
-def _written(log_bound: float) -> float | None:
+def _store_log(log_bound: float) -> float | None:
     """Return a logarithm as a certificate has it: None is that of zero, and so cannot be that of infinity."""
     return None if log_bound == -math.inf else min(log_bound, ENDLESS)
 

@@ -6,9 +6,9 @@ from decimal import Decimal
 
 from tamis.bounds import Bound, deviation_at_rank, deviation_quantile
 from tamis.verification.claim import Case, Kind, Limits, Numbers
-from tamis.verification.schema import finite
+from tamis.verification.schema import store_finite
 from tamis.verification.settings import Settings
-from tamis.verification.wording import confidence_clause, format_bound, format_share
+from tamis.verification.wording import format_bound, format_share, state_confidence
 
 
 class Deviation(Kind):
@@ -33,7 +33,7 @@ class Deviation(Kind):
         settings, distances = case.settings, case.held_out.largest_distances()
         distance = deviation_quantile(distances, settings.coverage, delta, settings.sequential).value
         rounding = width * case.held_out.rounding * case.held_out.largest_score
-        return {"samples": case.held_out.samples, "distance": finite(distance + rounding if distance else 0.0)}
+        return {"samples": case.held_out.samples, "distance": store_finite(distance + rounding if distance else 0.0)}
 
     def bound(self, measured: Numbers, settings: Settings, delta: float) -> Bound:
         distance = measured.get("distance") or 0.0
@@ -41,9 +41,9 @@ class Deviation(Kind):
 
     def sentence(self, bound: Bound, measured: Numbers, settings: Settings) -> str:
         share = format_share(Decimal(repr(settings.coverage)))
-        if finite(bound.value) is None:
+        if store_finite(bound.value) is None:
             return f"{measured['samples']:,} inputs are too few to say how far outputs move for {share} of inputs."
         return (
-            f"{confidence_clause(settings)}, for at least {share} of inputs drawn like these, no output of the small "
+            f"{state_confidence(settings)}, for at least {share} of inputs drawn like these, no output of the small "
             f"network is further than {format_bound(bound)} from the original's."
         )

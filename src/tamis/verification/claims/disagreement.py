@@ -6,7 +6,7 @@ from tamis.bounds import Bound, disagreement
 from tamis.verification.claim import Case, Kind, Limits, Numbers
 from tamis.verification.measurement import classes_of
 from tamis.verification.settings import Settings
-from tamis.verification.wording import confidence_clause, format_rate
+from tamis.verification.wording import format_rate, state_confidence
 
 
 class Disagreement(Kind):
@@ -32,7 +32,7 @@ class Disagreement(Kind):
 
     def sentence(self, bound: Bound, measured: Numbers, settings: Settings) -> str:
         return (
-            f"{confidence_clause(settings)}, on inputs drawn like these, the small network answers differently from "
+            f"{state_confidence(settings)}, on inputs drawn like these, the small network answers differently from "
             f"the original on at most {format_rate(bound.value)} of them (here it does on {measured['different']:,} of "
             f"{measured['samples']:,})."
         )

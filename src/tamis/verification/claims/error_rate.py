@@ -6,7 +6,7 @@ from tamis.bounds import Bound, error_rate
 from tamis.verification.claim import Case, Kind, Limits, Numbers
 from tamis.verification.measurement import classes_of
 from tamis.verification.settings import Settings
-from tamis.verification.wording import confidence_clause, format_rate
+from tamis.verification.wording import format_rate, state_confidence
 
 
 class ErrorRate(Kind):
@@ -32,7 +32,7 @@ class ErrorRate(Kind):
 
     def sentence(self, bound: Bound, measured: Numbers, settings: Settings) -> str:
         return (
-            f"{confidence_clause(settings)}, on inputs drawn like these, the small network is wrong on at most "
+            f"{state_confidence(settings)}, on inputs drawn like these, the small network is wrong on at most "
             f"{format_rate(bound.value)} of them (here it is on {measured['errors']:,} of "
             f"{measured['samples']:,})."
         )

@@ -9,7 +9,7 @@ from tamis.bounds import Bound, occam
 from tamis.verification.claim import Case, Kind, Limits, Numbers
 from tamis.verification.measurement import classes_of
 from tamis.verification.settings import Settings
-from tamis.verification.wording import confidence_clause, format_rate
+from tamis.verification.wording import format_rate, state_confidence
 
 PRIOR = "the prior, if there is one, does not depend on any data"
 
@@ -50,6 +50,6 @@ class Generalization(Kind):
         if not bound.informative:
             return f"That {known} says nothing of other inputs, since {code}: too many for so few examples."
         return (
-            f"{confidence_clause(settings, held_out=False)} over the draw of the training data, the small network is "
+            f"{state_confidence(settings, held_out=False)} over the draw of the training data, the small network is "
             f"wrong on at most {format_rate(bound.value)} of inputs drawn like them: {known}, and {code}."
         )

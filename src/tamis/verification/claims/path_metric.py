@@ -12,8 +12,8 @@ from tamis.errors import UnsupportedOp
 from tamis.graph import Network
 from tamis.graph.ops import Capability, require
 from tamis.verification.claim import PAD, PROOF, Case, Kind, Limits, Numbers
-from tamis.verification.measurement import outputs_of
-from tamis.verification.schema import LARGEST_FLOAT, finite
+from tamis.verification.measurement import compute_outputs
+from tamis.verification.schema import LARGEST_FLOAT, store_finite
 from tamis.verification.settings import Settings
 from tamis.verification.wording import format_bound, format_limit
 
@@ -38,11 +38,11 @@ class PathMetric(Kind):
 
     def measure(self, case: Case, delta: float) -> Numbers:
         bound = lipschitz_parameters(case.original, case.small.network, case.largest_input, trivial=1.0)
-        usual = _usual_outputs(case.original, case.small.network, case.largest_input)
+        usual = _measure_usual_outputs(case.original, case.small.network, case.largest_input)
         return {
             "largest_input": case.largest_input,
             "usual_outputs": usual,
-            "log_bound": finite(bound.log_value + PAD),
+            "log_bound": store_finite(bound.log_value + PAD),
         }
 
     def limits(self, case: Case, delta: float) -> Limits:
@@ -78,18 +78,20 @@ class PathMetric(Kind):
 
 
 @torch.inference_mode()
-def _usual_outputs(net: Network, small: Network, radius: float) -> float:
+def _measure_usual_outputs(net: Network, small: Network, radius: float) -> float:
     """Return the largest ‖R_θ(x)‖₁ + ‖R_θ'(x)‖₁ of some random inputs with entries between −radius and radius."""
     generator = torch.Generator().manual_seed(0)
 
-    def drawn(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    def draw(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         count = PROBES if net.batched else shape[0]
         uniform = torch.rand(count, *shape[1:], generator=generator, dtype=torch.float64) * 2 - 1
         return (uniform * radius).to(dtype)
 
     pairs = zip(net.input_shapes, net.input_dtypes, strict=True)
-    inputs = tuple(drawn(shape, dtype).to(net.device) for shape, dtype in pairs)
-    norms = sum(outputs_of(each, inputs, which).abs().sum(1) for each, which in ((net, "original"), (small, "small")))
+    inputs = tuple(draw(shape, dtype).to(net.device) for shape, dtype in pairs)
+    norms = sum(
+        compute_outputs(each, inputs, which).abs().sum(1) for each, which in ((net, "original"), (small, "small"))
+    )
     assert isinstance(norms, Tensor)
     # Outputs that overflow are large, whatever they are; to call them smaller makes no bound informative.
     return float(norms.nan_to_num(math.inf).clamp(max=LARGEST_FLOAT / 2).max())
