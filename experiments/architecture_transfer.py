@@ -8,11 +8,10 @@ Reference: colombo2021architecture, sections 3.2 and 3.3.
 from __future__ import annotations
 
 import hashlib
-import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from itertools import pairwise
@@ -24,6 +23,7 @@ import torch
 from torch import nn
 
 from experiments.architecture_together import measure_accuracies, train_together
+from experiments.record import time_stage
 from tamis.architecture import Architecture, search
 from tamis.architecture.baselines import magnitude_architecture, random_architecture
 from tamis.architecture.reshuffle import reshuffle
@@ -266,7 +266,7 @@ def transfer_study(study: Study, directory: Path, device: str, workers: int, not
     for task in (study.source_test, study.new, study.test):
         _load(task)  # what is not there is said before anything is searched
     finder = Finder(study, directory, device, workers)
-    with _time_stage(seconds, "architectures"):
+    with time_stage(seconds, "architectures"):
         architectures = finder.find()
     figures: dict[str, Any] = {
         "plan": asdict(study),
@@ -279,7 +279,7 @@ def transfer_study(study: Study, directory: Path, device: str, workers: int, not
         "seconds": seconds,
     }
     for size, _ in study.epochs:
-        with _time_stage(seconds, f"{size} images"):
+        with time_stage(seconds, f"{size} images"):
             wanted = dict(architectures)
             wanted |= {
                 ("dense", 0.0, run): random_architecture(study.network(run), 0.0, run) for run in range(study.runs)
@@ -334,11 +334,3 @@ def _compute_densities(study: Study, architectures: Mapping[Key, Architecture]) 
         }
         for method in METHODS
     }
-
-
-@contextmanager
-def _time_stage(seconds: dict[str, float], stage: str) -> Iterator[None]:
-    """Note how long a stage took, in seconds."""
-    began = time.perf_counter()
-    yield
-    seconds[stage] = round(time.perf_counter() - began, 1)

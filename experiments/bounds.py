@@ -40,6 +40,7 @@ from experiments.bounds_resnets import (
 from experiments.command_line import Parser
 from experiments.pictures import draw_panels
 from experiments.record import keep
+from experiments.table_cells import format_c, format_per_cent
 from tamis.reports.figures import Panel
 
 Figures = Mapping[str, Any]
@@ -110,7 +111,7 @@ def show_table_7_2(figures: Figures) -> None:
     print(_format_line("", [*names, "Π", "train error", "test error"], 12))
     for row in rows:
         norms = (_format_power(row["log10 ‖Φ‖_q"][str(q)]) for q in EXPONENTS)
-        errors = (_format_per_cent(row[name]["error"]) for name in ("train", "test"))
+        errors = (format_per_cent(row[name]["error"]) for name in ("train", "test"))
         print(_format_line(_describe_network(row), [*norms, _format_power(row["log10 Π"]), *errors], 12))
     print("for comparison, ImageNet, in float32 (thesis):")
     for name, printed in PAPER_PATH_NORMS.items():
@@ -160,7 +161,7 @@ def show_l1inf(figures: Figures) -> None:
         titles = ["train", "test", "gap (paper)", "Theorem 1", theorem, lemma, "of use from n"]
         print(_format_line("n, c", titles + ["accuracy (paper)"] * (name == "classification"), 20))
         for row in figures[name]:
-            print(_format_line(f"{row['n']:,}, {_format_c(row['c'])}", _format_l1inf_cells(row, theorem, lemma), 20))
+            print(_format_line(f"{row['n']:,}, {format_c(row['c'])}", _format_l1inf_cells(row, theorem, lemma), 20))
     print(
         "\nvacuous: above the largest loss that is possible. useless: below it, but above what a constant guess loses."
     )
@@ -179,13 +180,9 @@ def _format_l1inf_cells(row: Figures, theorem: str, lemma: str) -> list[str]:
         cells.append(_format_verdict(_format_significant(value), informative) + useless)
     cells.append(_format_power(row["log10 samples for a bound below a guess"]))
     if "accuracy" in row:
-        ours = _format_per_cent(row["accuracy"]["test"])
-        cells.append(ours + (f" ({_format_per_cent(paper[1])})" if paper else ""))
+        ours = format_per_cent(row["accuracy"]["test"])
+        cells.append(ours + (f" ({format_per_cent(paper[1])})" if paper else ""))
     return cells
-
-
-def _format_c(c: float | None) -> str:
-    return "∞" if c is None else f"{c:g}"
 
 
 def _describe_network(row: Figures) -> str:
@@ -202,10 +199,6 @@ def _format_verdict(text: str, informative: bool) -> str:
 
 def _format_power(log10: float) -> str:
     return f"10^{log10:.1f}"
-
-
-def _format_per_cent(fraction: float) -> str:
-    return f"{100 * fraction:.1f}%"
 
 
 def _format_significant(value: float | None) -> str:

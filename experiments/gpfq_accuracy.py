@@ -6,9 +6,7 @@ Reference: lybrand2021gpfq, section 6.
 from __future__ import annotations
 
 import copy
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from experiments.record import time_stage
 from tamis.artifact import Compressed
 from tamis.graph import Network, trace
 from tamis.progress import reporting
@@ -188,13 +187,13 @@ def run_figure_1(plan: Plan, directory: Path, device: str) -> dict[str, Any]:
     methods = PAPERS_METHODS
     (levels,) = plan.levels
     torch.manual_seed(plan.settings.seed)
-    with _time_stage(seconds, "training"):
+    with time_stage(seconds, "training"):
         subject = Subject.train(make_perceptron(plan.widths), plan, directory, device)
     validation, test = (load_pixels(spec).to(device) for spec in (plan.validation, plan.test))
     depths = range(1, len(subject.layers) + 1)
     total = len(methods) * len(plan.c_alphas) + (len(methods) + len(RECOMMENDED)) * len(depths)
     by_c_alpha: dict[str, list[dict[str, float]]] = {name: [] for name in methods}
-    with _time_stage(seconds, "quantization"), reporting(True, "figure 1", total) as report:
+    with time_stage(seconds, "quantization"), reporting(True, "figure 1", total) as report:
         done = 0
         for name, options in methods.items():
             for c_alpha in plan.c_alphas:
@@ -240,13 +239,13 @@ def run_table_1(plan: Plan, directory: Path, device: str) -> dict[str, Any]:
     """
     seconds: dict[str, float] = {}
     torch.manual_seed(plan.settings.seed)
-    with _time_stage(seconds, "training"):
+    with time_stage(seconds, "training"):
         subject = Subject.train(make_convolutions(plan.widths), plan, directory, device)
     test = load_pixels(plan.test).to(device)
     rows: list[dict[str, Any]] = []
     searched: list[dict[str, Any]] = []
     total = len(plan.levels) * (len(plan.c_alphas) * len(PAPERS_METHODS) + 1)
-    with _time_stage(seconds, "quantization"), reporting(True, "table 1", total) as report:
+    with time_stage(seconds, "quantization"), reporting(True, "table 1", total) as report:
         done = 0
 
         def measured(levels: int, **options: Any) -> float:
@@ -268,11 +267,3 @@ def run_table_1(plan: Plan, directory: Path, device: str) -> dict[str, Any]:
         "searched": searched,
         "seconds": seconds,
     }
-
-
-@contextmanager
-def _time_stage(seconds: dict[str, float], stage: str) -> Iterator[None]:
-    """Note how long a stage took, in seconds."""
-    began = time.perf_counter()
-    yield
-    seconds[stage] = round(time.perf_counter() - began, 1)

@@ -51,6 +51,7 @@ from experiments.l1inf_synthetic import (
     run_regression,
 )
 from experiments.record import keep
+from experiments.table_cells import format_c, format_per_cent
 from tamis.artifact import replace_file
 
 Figures = Mapping[str, Any]
@@ -150,7 +151,7 @@ def show_regression(figures: Figures) -> None:
     print("gap falls and the network becomes sparser as c falls.")
     print(_format_line("c", ("train", "test", "gap", "zeros")))
     for row in figures["rows"]:
-        print(_format_line(_format_c(row["c"]), (*_format_losses(row), _format_per_cent(row["zeros"]))))
+        print(_format_line(format_c(row["c"]), (*_format_losses(row), format_per_cent(row["zeros"]))))
 
 
 def show_classification(figures: Figures) -> None:
@@ -158,7 +159,7 @@ def show_classification(figures: Figures) -> None:
     plan = figures["plan"]
     cs, depths, sizes = plan["cs"], [tuple(depth) for depth in plan["depths"]], plan["sizes"]
     print("\nClassification: generalization error / accuracy, %, and in parentheses the paper's;")
-    print(f"means of {plan['draws']} draws. The larger class has {_format_per_cent(figures['majority'])}.")
+    print(f"means of {plan['draws']} draws. The larger class has {format_per_cent(figures['majority'])}.")
     print(f"\nDepth, {sizes[0]} samples")
     print(_format_line("c", ("-".join(map(str, (*depth, 2))) for depth in depths), 28))
     for c in cs:
@@ -166,7 +167,7 @@ def show_classification(figures: Figures) -> None:
             _format_beside(rows[depth, sizes[0], c], quote_paper(PAPER_BY_DEPTH, PAPER_DEPTHS, c, depth))
             for depth in depths
         ]
-        print(_format_line(_format_c(c), cells, 28))
+        print(_format_line(format_c(c), cells, 28))
     middle = depths[1]
     print(f"\nSize of the sample, {'-'.join(map(str, (*middle, 2)))}")
     print(_format_line("c", sizes, 28))
@@ -174,14 +175,13 @@ def show_classification(figures: Figures) -> None:
         cells = [
             _format_beside(rows[middle, size, c], quote_paper(PAPER_BY_SIZE, PAPER_SIZES, c, size)) for size in sizes
         ]
-        print(_format_line(_format_c(c), cells, 28))
+        print(_format_line(format_c(c), cells, 28))
     print(
-        "\nzeros: "
-        + ", ".join(f"c = {_format_c(c)} {_format_per_cent(rows[middle, sizes[0], c]['zeros'])}" for c in cs)
+        "\nzeros: " + ", ".join(f"c = {format_c(c)} {format_per_cent(rows[middle, sizes[0], c]['zeros'])}" for c in cs)
     )
     if figures["controls"]:
         print("where the output's step is not lessened with c, the gap is not c's doing:")
-        print(", ".join(f"c = {_format_c(row['c'])} {_format_beside(row, None)}" for row in figures["controls"]))
+        print(", ".join(f"c = {format_c(row['c'])} {_format_beside(row, None)}" for row in figures["controls"]))
 
 
 def show_fresh(figures: Figures) -> None:
@@ -189,7 +189,7 @@ def show_fresh(figures: Figures) -> None:
     print(_format_line("c", ("gap/accuracy, %", "zeros"), 28))
     for row in figures["rows"]:
         paper = quote_paper(PAPER_BY_DEPTH, PAPER_DEPTHS, row["c"], tuple(row["hidden"]))
-        print(_format_line(_format_c(row["c"]), (_format_beside(row, paper), _format_per_cent(row["zeros"])), 28))
+        print(_format_line(format_c(row["c"]), (_format_beside(row, paper), format_per_cent(row["zeros"])), 28))
 
 
 def quote_paper(table: Printed, titles: Iterable[object], c: float | None, title: object) -> tuple[float, float] | None:
@@ -204,7 +204,7 @@ def show_regularizers(figures: Figures) -> None:
     for row in figures["rows"]:
         paper = PAPER_REGULARIZERS[row["regularizer"]]
         cells = [f"{100 * row[name]:.2f} ({wanted:.2f})" for name, wanted in zip(SETS, paper, strict=True)]
-        print(_format_line(row["regularizer"], [*cells, *(_format_per_cent(row["zeros"][n]) for n in SETS)], 18))
+        print(_format_line(row["regularizer"], [*cells, *(format_per_cent(row["zeros"][n]) for n in SETS)], 18))
 
 
 def show_folds(figures: Figures) -> None:
@@ -220,10 +220,10 @@ def show_columns(figures: Figures) -> None:
     print("\nThe first layer: what share of the units' norms belongs to the four inputs that matter, by influence.")
     print("The paper has a picture and no numbers: under c, only these four are dense.")
     for network in figures["networks"]:
-        share = _format_per_cent(network["share of the inputs that matter"])
+        share = format_per_cent(network["share of the inputs that matter"])
         print(
             _format_line(
-                _format_c(network["c"]), (share, f"{network['units without influence']} units without influence"), 30
+                format_c(network["c"]), (share, f"{network['units without influence']} units without influence"), 30
             )
         )
 
@@ -236,11 +236,11 @@ def show_cifar(figures: Figures) -> None:
     print(_format_line("kernel, c", ("train", "test", "gap", "accuracy", "zeros", "non-zeros")))
     for row in figures["rows"]:
         accuracies = (
-            _format_per_cent(row["test accuracy"]),
-            _format_per_cent(row["zeros"]),
+            format_per_cent(row["test accuracy"]),
+            format_per_cent(row["zeros"]),
             f"{row['non-zeros per channel']:.2f}",
         )
-        print(_format_line(f"{row['kernel']}, {_format_c(row['c'])}", (*_format_losses(row), *accuracies)))
+        print(_format_line(f"{row['kernel']}, {format_c(row['c'])}", (*_format_losses(row), *accuracies)))
     if figures["left out"]:
         print(f"left out for lack of time: {len(figures['left out'])} networks")
 
@@ -252,14 +252,6 @@ def _format_losses(row: Figures) -> tuple[str, ...]:
 def _format_beside(row: Figures, paper: tuple[float, float] | None) -> str:
     ours = f"{row['gap']:.3f}/{100 * row['test accuracy']:.2f}"
     return ours + (f" ({paper[0]:.3f}/{paper[1]:.2f})" if paper else "")
-
-
-def _format_c(c: float | None) -> str:
-    return "∞" if c is None else f"{c:g}"
-
-
-def _format_per_cent(fraction: float) -> str:
-    return f"{100 * fraction:.1f}%"
 
 
 def _format_line(name: str, cells: Iterable[object], width: int = 12) -> str:

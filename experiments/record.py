@@ -7,7 +7,9 @@ import os
 import platform
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,14 @@ def describe_environment() -> dict[str, Any]:
         "torch": torch.__version__,
         "python": platform.python_version(),
     }
+
+
+@contextmanager
+def time_stage(seconds: dict[str, float], stage: str) -> Iterator[None]:
+    """Note how long a stage took, in seconds."""
+    began = time.perf_counter()
+    yield
+    seconds[stage] = round(time.perf_counter() - began, 1)
 
 
 def store(path: str | Path, figures: Any) -> None:

@@ -127,6 +127,12 @@ class Chain(Space):
         return x.detach().to(DTYPE)
 
 
+def refuse_sizes(sizes: Sequence[int]) -> None:
+    """Raise InvalidInput for sizes of filters where layers are dense, and so have none."""
+    if list(sizes) != [1]:
+        raise InvalidInput(f"neurons of a dense layer have no size: leave sizes out, got sizes = {list(sizes)}")
+
+
 class Dense(Chain):
     """A `Dense` network is fully connected: `filters` are the neurons of a hidden layer, and inputs (batch, features).
 
@@ -147,8 +153,7 @@ class Dense(Chain):
         sizes: Sequence[int] = (1,),
         structure_prior: StructurePrior = UNIFORM,
     ) -> None:
-        if list(sizes) != [1]:
-            raise InvalidInput(f"neurons of a dense layer have no size: leave sizes out, got sizes = {list(sizes)}")
+        refuse_sizes(sizes)
         super().__init__(input_shape, classes, layers, filters, sizes, structure_prior)
 
 

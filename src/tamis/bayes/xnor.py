@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tamis.bayes.networks import Chain
+from tamis.bayes.networks import Chain, refuse_sizes
 from tamis.bayes.prior import SCALE, SIGN
 from tamis.bayes.space import UNIFORM, Block, Structure, StructurePrior
 from tamis.errors import InvalidInput
@@ -53,8 +53,8 @@ class Xnor(Chain):
             raise InvalidInput(
                 f"an XNOR network has a first, a last and a binary layer: layers ≥ 3, got {list(layers)}"
             )
-        if not self.axes and list(sizes) != [1]:
-            raise InvalidInput(f"neurons of a dense layer have no size: leave sizes out, got sizes = {list(sizes)}")
+        if not self.axes:
+            refuse_sizes(sizes)
         super().__init__(input_shape, classes, layers, filters, sizes, structure_prior)
 
     def blocks(self, structure: Structure) -> tuple[Block, ...]:

@@ -7,7 +7,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from tamis.bounds.accuracy_change_by_difference import accuracy_change_by_difference
+from tamis.bounds.accuracy_change_by_difference import accuracy_change_by_difference, bound_by_pairs
 from tamis.bounds.binomial import (
     SMALLEST_RATE,
     check_counts,
@@ -16,9 +16,8 @@ from tamis.bounds.binomial import (
     likely_counts,
     smallest_rate,
 )
-from tamis.bounds.bound import Bound, log_rounded_up
+from tamis.bounds.bound import Bound
 from tamis.bounds.confidence_sequence import difference_at_any_time
-from tamis.bounds.held_out import HELD_OUT
 from tamis.bounds.paired_score import most_worse_of, score_limit
 from tamis.bounds.staircase import Staircase
 
@@ -68,22 +67,16 @@ def accuracy_change(worse: int, better: int, n: int, delta: float, sequential: b
     log_share = math.log(delta) + math.log(SHARE / 2)
     most_worse, least_better = largest_rate(worse, n, log_share), smallest_rate(better, n, log_share)
     value = _find_limit(worse, better, n, most_worse, least_better, delta)
-    return Bound(
-        value=value,
-        log_value=log_rounded_up(max(value, 0.0)),
-        informative=value < 1,
-        source="tango1998paired, score statistic, as the order of exact upper limits",
-        assumptions=HELD_OUT,
-        terms={
-            "worse": worse,
-            "better": better,
-            "n": n,
-            "delta": delta,
-            "observed": (worse - better) / n,
-            "most_worse": most_worse,
-            "least_better": least_better,
-            "delta_of_rates": SHARE * delta,
-        },
+    return bound_by_pairs(
+        value,
+        "tango1998paired, score statistic, as the order of exact upper limits",
+        worse,
+        better,
+        n,
+        delta,
+        most_worse=most_worse,
+        least_better=least_better,
+        delta_of_rates=SHARE * delta,
     )
 
 

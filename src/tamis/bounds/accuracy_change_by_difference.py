@@ -54,21 +54,28 @@ def accuracy_change_by_difference(worse: int, better: int, n: int, delta: float)
     delta = check_probability("delta", delta)
     most_worse = largest_rate(worse, n, math.log(delta) + math.log(SHARE))
     value = _find_limit(worse, better, n, most_worse, (1 - SHARE) * delta)
+    return bound_by_pairs(
+        value,
+        "clopper1934confidence, upper limit of the rate of one kind of discordant pairs",
+        worse,
+        better,
+        n,
+        delta,
+        most_worse=most_worse,
+        delta_most_worse=SHARE * delta,
+    )
+
+
+def bound_by_pairs(value: float, source: str, worse: int, better: int, n: int, delta: float, **terms: float) -> Bound:
+    """Make the bound of a change of accuracy that counts of discordant pairs of answers give, with terms of its own."""
+    counts = {"worse": worse, "better": better, "n": n, "delta": delta, "observed": (worse - better) / n}
     return Bound(
         value=value,
         log_value=log_rounded_up(max(value, 0.0)),
         informative=value < 1,
-        source="clopper1934confidence, upper limit of the rate of one kind of discordant pairs",
+        source=source,
         assumptions=HELD_OUT,
-        terms={
-            "worse": worse,
-            "better": better,
-            "n": n,
-            "delta": delta,
-            "observed": (worse - better) / n,
-            "most_worse": most_worse,
-            "delta_most_worse": SHARE * delta,
-        },
+        terms={**counts, **terms},
     )
 
 

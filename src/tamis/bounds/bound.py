@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
-from tamis.citations import CITATIONS
+from tamis.bounds.statement import Statement
 from tamis.errors import InvalidInput
 
 EPSILON = 2.0**-52
@@ -15,7 +14,7 @@ SMALLEST = 5e-324  # above 0
 
 
 @dataclass(frozen=True)
-class Bound:
+class Bound(Statement):
     """A `Bound` is an upper bound that a theorem gives, with what it rests on.
 
     Attributes:
@@ -39,14 +38,7 @@ class Bound:
     def __post_init__(self) -> None:
         if math.isnan(self.value) or math.isnan(self.log_value):
             raise InvalidInput(f"a bound must be a number, got value {self.value} and log_value {self.log_value}")
-        if self.citation not in CITATIONS:
-            raise InvalidInput(f"the source '{self.source}' does not begin with a citation key and a comma")
-        object.__setattr__(self, "terms", MappingProxyType(dict(self.terms)))
-
-    @property
-    def citation(self) -> str:
-        """Return the key of the work in `tamis.citations`."""
-        return self.source.split(",")[0]
+        super().__post_init__()
 
     @property
     def log10(self) -> float:

@@ -94,8 +94,7 @@ def interval(net: Network, boxes: Mapping[str, Interval] | Interval) -> list[Int
 
     Reference: paulsen2020reludiff.
     """
-    boxes = {net.inputs[0]: boxes} if isinstance(boxes, Interval) else boxes
-    check_boxes(net, boxes)
+    boxes = check_boxes(net, boxes)
     net.check_finite()
     # This also writes out a batch-norm that no layer precedes, so that no step below meets one.
     folded = fold_batch_norm(net)
@@ -111,11 +110,13 @@ def interval(net: Network, boxes: Mapping[str, Interval] | Interval) -> list[Int
     return [values[name] for name in folded.output_names]
 
 
-def check_boxes(net: Network, boxes: Mapping[str, Interval]) -> None:
-    """Raise InvalidInput for boxes that are not the network's inputs, hold no number, or are upside down.
+def check_boxes(net: Network, boxes: Mapping[str, Interval] | Interval) -> Mapping[str, Interval]:
+    """Return boxes by the names of inputs; raise InvalidInput unless they are the network's and hold numbers with
+    low ≤ high.
 
     A network with an output that does not depend on an input raises it, too.
     """
+    boxes = {net.inputs[0]: boxes} if isinstance(boxes, Interval) else boxes
     for name in net.output_names:
         if name not in net.carries_data:
             raise InvalidInput(f"a box needs every output to depend on an input: '{name}' does not")
@@ -132,6 +133,7 @@ def check_boxes(net: Network, boxes: Mapping[str, Interval]) -> None:
         wrong = int((~((box.low <= box.high) & (box.low < torch.inf) & (box.high > -torch.inf))).sum())
         if wrong:
             raise InvalidInput(f"the box of '{name}' has {wrong} entries that are not numbers with low ≤ high")
+    return boxes
 
 
 def step(net: Network, node: Node, data: Callable[[str], Any], weights: WeightIntervals) -> Any:

@@ -185,8 +185,7 @@ def joint_interval(net: Network, other: Network, boxes: Mapping[str, Interval] |
 
     Reference: paulsen2020reludiff.
     """
-    boxes = {net.inputs[0]: boxes} if isinstance(boxes, Interval) else boxes
-    check_boxes(net, boxes)
+    boxes = check_boxes(net, boxes)
     pair = Pair.of(net, other, len(boxes[net.inputs[0]].low) if net.batched else 1)
     values: dict[str, Any] = {}
     pass_through(pair, boxes, values, {})

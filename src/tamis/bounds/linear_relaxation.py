@@ -50,8 +50,7 @@ def linear_relaxation(net: Network, other: Network, boxes: Mapping[str, Interval
 
     Reference: zhang2018crown.
     """
-    boxes = {net.inputs[0]: boxes} if isinstance(boxes, Interval) else boxes
-    check_boxes(net, boxes)
+    boxes = check_boxes(net, boxes)
     if not net.batched:
         return _relax_one_box(net, other, boxes)
     count = len(boxes[net.inputs[0]].low)

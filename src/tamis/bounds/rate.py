@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
-from tamis.citations import CITATIONS
+from tamis.bounds.statement import Statement
 from tamis.errors import InvalidInput
 
 
 @dataclass(frozen=True)
-class Rate:
+class Rate(Statement):
     """A rate says how a quantity grows or falls with a problem's sizes, up to an unknown constant: it bounds nothing.
 
     Only the ratio of two rates of one theorem means something, such as "four times the width, half the error". A rate
@@ -37,11 +36,4 @@ class Rate:
     def __post_init__(self) -> None:
         if not (0 <= self.value < math.inf):
             raise InvalidInput(f"a rate must be a finite number of at least 0, got {self.value}")
-        if self.citation not in CITATIONS:
-            raise InvalidInput(f"the source '{self.source}' does not begin with a citation key and a comma")
-        object.__setattr__(self, "terms", MappingProxyType(dict(self.terms)))
-
-    @property
-    def citation(self) -> str:
-        """Return the key of the work in `tamis.citations`."""
-        return self.source.split(",")[0]
+        super().__post_init__()

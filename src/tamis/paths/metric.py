@@ -26,7 +26,7 @@ from tamis.graph import (
 from tamis.graph.ops import Capability, require
 from tamis.paths.norm import log_above, number
 from tamis.paths.passes import Lookup, Operation, find_adding_nodes, gather, ones_input, walk
-from tamis.paths.scaled import UNIT, Scaled, is_weight, powers_of_two
+from tamis.paths.scaled import UNIT, Scaled, is_smaller, is_weight, powers_of_two
 from tamis.paths.weights import SMALLEST, SMALLEST_NORMAL, Weights, stored_sources
 
 
@@ -103,10 +103,9 @@ class _Totals:
         # A subnormal number may have been rounded by as much as the smallest one.
         return value if value == 0 or value >= SMALLEST_NORMAL else value + SMALLEST
 
-    def below(self, other: _Totals) -> Tensor:
+    def is_below(self, other: _Totals) -> Tensor:
         """Return where this is the smaller of two."""
-        (mantissas, exponents), (others, of_others) = self._normalize(), other._normalize()
-        return (exponents < of_others) | ((exponents == of_others) & (mantissas < others))
+        return is_smaller(self._normalize(), other._normalize())
 
     def _normalize(self) -> tuple[Tensor, Tensor]:
         """Return the totals with mantissas in [½, 1), whose exponents alone tell the larger of two."""
@@ -129,7 +128,7 @@ def _take_smaller_bound(net: Network, other: Network, starts: dict[str, Tensor])
     if aligned is None:
         return bound
     # Sample by sample: which of the two is sharper depends on the input.
-    smaller = aligned.below(bound)
+    smaller = aligned.is_below(bound)
     mantissas = torch.where(smaller, aligned.mantissas, bound.mantissas)
     exponents = torch.where(smaller, aligned.exponents, bound.exponents)
     return _Totals(mantissas, exponents, max(aligned.roundings, bound.roundings))

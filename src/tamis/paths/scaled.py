@@ -59,10 +59,8 @@ class Scaled:
         (x, e), (y, f) = self.parts[0], other.parts[0]
         if len(self.parts) == len(other.parts) == 1 and e == f:
             return Scaled(((torch.minimum(x, y), e),), roundings)
-        # In different units the values themselves cannot be compared: exponents decide, and mantissas where they are
-        # equal.
-        (m, e_all), (n, f_all) = self.unpack(), other.unpack()
-        mine = (e_all < f_all) | ((e_all == f_all) & (m < n))
+        # In different units the values themselves cannot be compared.
+        mine = is_smaller(self.unpack(), other.unpack())
         chosen = [(value.where(mine, 0.0), exponent) for value, exponent in self.parts]
         chosen += [(value.where(~mine, 0.0), exponent) for value, exponent in other.parts]
         return split_into_parts(chosen, roundings)
@@ -79,6 +77,16 @@ class Scaled:
             mantissas = mantissas + mantissa
             exponents = exponents.where(value <= 0, own + exponent)
         return mantissas, exponents
+
+
+def is_smaller(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor]) -> Tensor:
+    """Return where the first of two numbers ≥ 0 is the smaller, given mantissas in [½, 1), or 0, and exponents.
+
+    The exponents of 0 must be below all others.
+    """
+    (mantissas, exponents), (others, of_others) = first, second
+    # Exponents decide, and mantissas where they are equal.
+    return (exponents < of_others) | ((exponents == of_others) & (mantissas < others))
 
 
 def split_into_parts(

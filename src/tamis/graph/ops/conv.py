@@ -10,15 +10,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tamis.graph.network import Node
-from tamis.graph.ops.base import Call, Capability, IntervalRule, LayerArguments, Op, Targets, Windows, in_units
+from tamis.graph.ops.base import Call, Targets, Windows
+from tamis.graph.ops.weighted import Weighted
 from tamis.graph.ops.windows import MAX_POOL, repeat_per_dimension
 from tamis.graph.symmetry import Scales
 
 aten = torch.ops.aten
 
 
-class Conv(Op):
+class Conv(Weighted):
     """A convolution has a kernel (outputs, inputs / groups, *window), and any stride, padding, dilation and groups."""
 
     targets: Targets = (
@@ -29,20 +29,7 @@ class Conv(Op):
         aten.conv2d.padding,
         aten.conv3d.padding,
     )
-    multipliers = ("weight",)
-    addends = ("bias",)
-    interval = IntervalRule.AFFINE
-    channel_axes = (0, 1)
     is_convolution = True
-    folds_batch_norm = True
-    prunable = True
-
-    def capability(self, call: Call) -> Capability:
-        fixed = not call.is_data("weight") and not call.is_data("bias")
-        return Capability.HOMOGENEOUS if fixed else Capability.OPAQUE
-
-    def magnitude(self, call: Call, q: float, one: float) -> Tensor:
-        return call.run(bias=in_units(call["bias"], one))
 
     def reach(self, call: Call) -> Tensor:
         x, (window, stride, padding, dilation) = self._find_largest_in_group(call), self.geometry(call)
@@ -69,9 +56,6 @@ class Conv(Op):
 
     def macs(self, call: Call) -> int:
         return call.run().numel() * call["weight"][0].numel()
-
-    def layer(self, node: Node) -> LayerArguments:
-        return LayerArguments("input", "weight", "bias")
 
     def windows(self, call: Call) -> Windows:
         _, stride, padding, dilation = self.geometry(call)

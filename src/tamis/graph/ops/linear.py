@@ -8,29 +8,17 @@ import torch
 from torch import Tensor
 
 from tamis.graph.network import Node
-from tamis.graph.ops.base import Call, Capability, IntervalRule, LayerArguments, Op, Targets, in_units
+from tamis.graph.ops.base import Call, Capability, IntervalRule, LayerArguments, Op, Targets
+from tamis.graph.ops.weighted import Weighted
 from tamis.graph.symmetry import Scales
 
 aten = torch.ops.aten
 
 
-class Linear(Op):
+class Linear(Weighted):
     """A linear layer computes y = x Wᵀ + b over the last axis."""
 
     targets: Targets = (aten.linear.default,)
-    multipliers = ("weight",)
-    addends = ("bias",)
-    interval = IntervalRule.AFFINE
-    channel_axes = (0, 1)
-    folds_batch_norm = True
-    prunable = True
-
-    def capability(self, call: Call) -> Capability:
-        fixed = not call.is_data("weight") and not call.is_data("bias")
-        return Capability.HOMOGENEOUS if fixed else Capability.OPAQUE
-
-    def magnitude(self, call: Call, q: float, one: float) -> Tensor:
-        return call.run(bias=in_units(call["bias"], one))
 
     def reach(self, call: Call) -> Tensor:
         # A weight of one dimension is a single neuron, whose axis torch drops from the result.
@@ -54,9 +42,6 @@ class Linear(Op):
 
     def macs(self, call: Call) -> int:
         return call.run(bias=None).numel() * call["weight"].shape[-1]
-
-    def layer(self, node: Node) -> LayerArguments:
-        return LayerArguments("input", "weight", "bias")
 
 
 class MatMul(Op):
