@@ -101,7 +101,7 @@ SHORT = replace(
 
 
 def make_study(part: str, full: bool, cifar100: str) -> Study:
-    """What a part searches on and transfers to."""
+    """Return what a part searches on and transfers to."""
     plan = FULL if full else SHORT
     if part == HALVES:
         return plan
@@ -176,7 +176,7 @@ def _describe_classes(task: Figures) -> str:
 
 
 def _compare(by_method: Mapping[str, Mapping[str, Sequence[float]]], other: str) -> str:
-    """Where AP is better or worse than another by more than chance, run by run."""
+    """Say where AP is better or worse than another by more than chance, run by run."""
     better: list[str] = []
     worse: list[str] = []
     for sparsity, own in by_method[OURS].items():
@@ -189,13 +189,13 @@ def _compare(by_method: Mapping[str, Mapping[str, Sequence[float]]], other: str)
 
 
 def _quote_paper(method: str, sparsity: float) -> str:
-    """What Table 1 prints."""
+    """Return what Table 1 prints."""
     mean, deviation = PAPER_TABLE[method][SPARSITIES.index(sparsity)]
     return f" ({100 * mean:.1f} ± {100 * deviation:.1f})"
 
 
 def _spread(values: Sequence[float]) -> str:
-    """Mean and standard deviation over runs, in per cent."""
+    """Return mean and standard deviation over runs, in per cent."""
     mean = f"{100 * statistics.mean(values):.1f}"
     return mean if len(values) == 1 else f"{mean} ± {100 * statistics.stdev(values):.1f}"
 
@@ -208,7 +208,7 @@ def _format_line(name: str, cells: Any, width: int = 10) -> str:
 
 
 def make_panels(part: str, figures: Figures) -> list[Panel]:
-    """The objective against iterations, or accuracy against sparsity for each number of images."""
+    """Return the objective against iterations, or accuracy against sparsity for each number of images."""
     if part == FIGURE_1:
         curves = {
             f"t_s = {name}, |m| = {statistics.mean(each['|m|']):.0f}": [(x, y) for x, y in each["objective"][1:]]

@@ -60,21 +60,25 @@ SHORT = Plan(iterations=400, seeds=2, rates=(1e-4, 1e-2, 1.0))
 
 
 def load_zeros_and_ones() -> tuple[Tensor, Tensor]:
-    """The digits 0 and 1 as vectors of 64 numbers from 0 to 1, and which of them are 1."""
+    """Return the digits 0 and 1 as vectors of 64 numbers from 0 to 1, and which of them are 1."""
     data = load_data("digits:train")
     chosen = data.labels < 2
     return data.normalised()[chosen].flatten(1).double(), data.labels[chosen].double()
 
 
 def loss(v: Tensor, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """Minus the mean log-likelihood of a logistic regression whose weights are v ∘ θ; several side by side, or one."""
+    """Return minus the mean log-likelihood of a logistic regression whose weights are v ∘ θ; several side by side, or
+    one.
+    """
     scores = (x @ (v * theta).unsqueeze(-1)).squeeze(-1)
     # Printed: with a plus sign; see ERRATA 27.
     return F.binary_cross_entropy_with_logits(scores, y.expand_as(scores), reduction="none").mean(-1)
 
 
 def run_figure_1(plan: Plan) -> dict[str, Any]:
-    """For each t_s: the objective along the iterations, mean over seeds, how many connections are left, the bound."""
+    """Return for each t_s the objective along the iterations, mean over seeds, how many connections are left, the
+    bound.
+    """
     x, y = load_zeros_and_ones()
     found = {}
     for part in plan.parts:
@@ -95,7 +99,7 @@ def run_figure_1(plan: Plan) -> dict[str, Any]:
 
 
 def descend(plan: Plan, t_s: float, x: Tensor, y: Tensor) -> tuple[list[int], Tensor, Tensor]:
-    """SGD on w and θ together, with every rate and from every seed side by side.
+    """Run SGD on w and θ together, with every rate and from every seed side by side.
 
     What is descended on is (12) with v = σ(t_l w) for the mask; what is noted now and then is (12) at 1[w > 0] itself.
 
@@ -131,7 +135,8 @@ def _objective(v: Tensor, theta: Tensor, x: Tensor, y: Tensor, gamma: float) -> 
 
 
 def compute_bound(plan: Plan, t_s: float, c: float, x: Tensor, y: Tensor) -> dict[str, Any]:
-    """Theorem 2.1 as corrected, for the averaged iterate, beside what is measured on the problem that it speaks of.
+    """Compute Theorem 2.1 as corrected, for the averaged iterate, beside what is measured on the problem that it speaks
+    of.
 
     That problem has fixed weights θ, those of a logistic regression, one example a step, and steps c/√i: the objective
     ℓ(v) + γ‖v‖² is convex in v ∈ [0, 1]^64.
@@ -167,7 +172,9 @@ def compute_bound(plan: Plan, t_s: float, c: float, x: Tensor, y: Tensor) -> dic
 
 
 def minimise(objective: Callable[[Tensor], Tensor], start: Tensor, steps: int = 5000) -> Tensor:
-    """The minimum of a convex function over the cube [0, 1]^d: projected gradient steps, halved until they descend."""
+    """Find the minimum of a convex function over the cube [0, 1]^d: projected gradient steps, halved until they
+    descend.
+    """
     v, length = start, 1.0
     for _ in range(steps):
         v = v.detach().requires_grad_()
@@ -188,7 +195,7 @@ def minimise(objective: Callable[[Tensor], Tensor], start: Tensor, steps: int = 
 
 
 def _fit_regression(plan: Plan, x: Tensor, y: Tensor) -> Tensor:
-    """The weights of a logistic regression with the penalty γ‖θ‖², all connections kept."""
+    """Return the weights of a logistic regression with the penalty γ‖θ‖², all connections kept."""
     theta = torch.zeros(x.shape[1], dtype=x.dtype, requires_grad=True)
     whole = torch.ones_like(theta)
     optimizer = torch.optim.LBFGS([theta], max_iter=500, line_search_fn="strong_wolfe")

@@ -82,7 +82,7 @@ class Together(nn.Module):
         return F.conv2d(x, weight, bias, module.stride, module.padding, module.dilation, groups)
 
     def _gather(self, name: str) -> Tensor:
-        """What all sub-networks have of a parameter or buffer, one after the other; no copy."""
+        """Return what all sub-networks have of a parameter or buffer, one after the other; no copy."""
         value: Tensor = getattr(self, _name_attribute(name))
         return value.flatten(0, 1)
 
@@ -130,7 +130,7 @@ def train_together(
 
 @torch.no_grad()
 def measure_accuracies(together: Together, test: Data, amp: bool) -> list[float]:
-    """Top-1 accuracy of each sub-network."""
+    """Return top-1 accuracy of each sub-network."""
     device = next(together.parameters()).device
     test = test.to(device)
     right = torch.zeros(together.count, dtype=torch.int64, device=device)
@@ -142,7 +142,7 @@ def measure_accuracies(together: Together, test: Data, amp: bool) -> list[float]
 
 
 def _compute_loss(scores: Tensor, labels: Tensor) -> Tensor:
-    """The mean cross-entropy of each sub-network, added up, which keeps their gradients apart.
+    """Return the mean cross-entropy of each sub-network, added up, which keeps their gradients apart.
 
     Args:
         scores: example × sub-network × class.
@@ -152,7 +152,7 @@ def _compute_loss(scores: Tensor, labels: Tensor) -> Tensor:
 
 
 def _compute_scores(together: Together, inputs: Tensor, amp: bool) -> Tensor:
-    """Inputs K×N×C×H×W to scores N×K×classes."""
+    """Map inputs K×N×C×H×W to scores N×K×classes."""
     images = inputs.transpose(0, 1).flatten(1, 2)
     on_cuda = images.device.type == "cuda"
     layout = torch.channels_last if on_cuda else torch.contiguous_format
@@ -162,5 +162,5 @@ def _compute_scores(together: Together, inputs: Tensor, amp: bool) -> Tensor:
 
 
 def _name_attribute(name: str) -> str:
-    """A parameter's name as a module takes it."""
+    """Return a parameter's name as a module takes it."""
     return name.replace(".", "_")

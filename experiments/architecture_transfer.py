@@ -50,7 +50,7 @@ class Task:
     classes: tuple[int, ...] = ()
 
     def load(self) -> Data:
-        """The examples of these classes, in the order of the dataset."""
+        """Return the examples of these classes, in the order of the dataset."""
         data = load_data(self.spec)
         if not self.classes:
             return data
@@ -96,7 +96,7 @@ class Study:
 
     @property
     def search_key(self) -> str:
-        """A name for all that architectures depend on: those of another study are not taken for its own."""
+        """Return a name for all that architectures depend on: those of another study are not taken for its own."""
         return hashlib.sha256(repr((self.source, self.widths, self.search, self.rounds)).encode()).hexdigest()[:12]
 
     def network(self, seed: int) -> nn.Sequential:
@@ -106,7 +106,8 @@ class Study:
 
 
 def make_small_vgg(widths: Sequence[int], classes: int, channels: int = 3) -> nn.Sequential:
-    """A VGG for small images: stages of two 3×3 convolutions with batch-norm and ReLU, pooled between; linear scores.
+    """Return a VGG for small images: stages of two 3×3 convolutions with batch-norm and ReLU, pooled between; linear
+    scores.
 
     Example:
         >>> small_vgg((32, 64, 128), classes=10)
@@ -120,7 +121,7 @@ def make_small_vgg(widths: Sequence[int], classes: int, channels: int = 3) -> nn
 
 
 def draw_balanced(data: Data, count: int, seed: int) -> Data:
-    """So many examples at random, as many of each class."""
+    """Draw so many examples at random, as many of each class."""
     share, rest = divmod(count, data.classes)
     if rest:
         raise InvalidInput(f"{count} images of '{data.name}' cannot be as many of each of {data.classes} classes")
@@ -193,7 +194,7 @@ class Finder:
         self.tuning: dict[str, dict[str, float]] = {}
 
     def find(self) -> dict[Key, Architecture]:
-        """By method, sparsity and run."""
+        """Return architectures by method, sparsity and run."""
         study, longest_first = self.study, sorted(self.study.sparsities, reverse=True)
         tried = [
             replace(self.job, method=OURS, sparsity=sparsity, mask_rate=rate)
@@ -221,7 +222,7 @@ class Finder:
         return searched | {(RANDOM, s, run): random_architecture(study.network(run), s, run) for s, run in runs}
 
     def _find_best_rates(self, found: Mapping[Job, Architecture]) -> dict[float, float]:
-        """For each sparsity the rate of the masks whose architecture does best on the source, trained anew."""
+        """Find for each sparsity the rate of the masks whose architecture does best on the source, trained anew."""
         study = self.study
         if len(study.mask_rates) == 1:
             return dict.fromkeys(study.sparsities, study.mask_rates[0])
@@ -253,7 +254,7 @@ def _run(jobs: Sequence[Job], pool: ProcessPoolExecutor | None) -> dict[Job, Arc
 
 
 def transfer_study(study: Study, directory: Path, device: str, workers: int, note: Notes) -> dict[str, Any]:
-    """Accuracies on the new task by number of images, method and sparsity, one for each run; Table 1; densities.
+    """Return accuracies on the new task by number of images, method and sparsity, one for each run; Table 1; densities.
 
     Args:
         study: what to do.
@@ -303,7 +304,7 @@ def transfer_study(study: Study, directory: Path, device: str, workers: int, not
 
 
 def _measure(study: Study, wanted: Mapping[Key, Architecture], size: int, device: str) -> dict[Key, float]:
-    """The test accuracy of each after a transfer to so many images."""
+    """Return the test accuracy of each after a transfer to so many images."""
     data = {run: draw_balanced(_load(study.new), size, run) for run in range(study.runs)}
     settings = replace(study.transfer, epochs=dict(study.epochs)[size])
     pairs = [(architecture, run) for (_, _, run), architecture in wanted.items()]
@@ -320,7 +321,7 @@ def _group_by_sparsity(measured: Mapping[Key, float], method: str) -> dict[str, 
 
 
 def _compute_densities(study: Study, architectures: Mapping[Key, Architecture]) -> dict[str, Any]:
-    """The fraction of connections that is kept in each layer, mean over runs."""
+    """Return the fraction of connections that is kept in each layer, mean over runs."""
     return {
         method: {
             str(sparsity): {

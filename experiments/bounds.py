@@ -65,7 +65,7 @@ PAPER_ACCURACY: dict[float | None, tuple[float, float]] = {  # of 100-50-20-2: g
 
 
 def run(part: str, full: bool, folder: Path) -> dict[str, Any]:
-    """The figures of one part."""
+    """Return the figures of one part."""
     if part == "table-4.1":
         return run_table_4_1(bounds_predecessors.FULL if full else bounds_predecessors.SHORT)
     if part == "table-7.1":

@@ -84,7 +84,7 @@ class Experiment:
 
 
 def l1inf(plan: L1InfPlan) -> dict[str, Any]:
-    """Errors and bounds of both experiments, for every size and every c."""
+    """Return errors and bounds of both experiments, for every size and every c."""
     found: dict[str, Any] = {"plan": asdict(plan)}
     for name, experiment in (("classification", make_classification()), ("regression", make_regression(plan.seed))):
         cs = plan.classification if name == "classification" else plan.regression
@@ -93,7 +93,7 @@ def l1inf(plan: L1InfPlan) -> dict[str, Any]:
 
 
 def make_classification() -> Experiment:
-    """Two classes that depend on four of 500 inputs, and a network 500-100-50-20-2."""
+    """Make an experiment with two classes that depend on four of 500 inputs, and a network 500-100-50-20-2."""
     return Experiment(
         (500, 100, 50, 20, 2),
         draw_classified_samples,
@@ -104,7 +104,7 @@ def make_classification() -> Experiment:
 
 
 def make_regression(seed: int) -> Experiment:
-    """A linear function of 100 of 1,000 inputs, and a network 1000-300-1."""
+    """Make an experiment with a linear function of 100 of 1,000 inputs, and a network 1000-300-1."""
     beta = torch.empty(100).uniform_(0.15, 150, generator=torch.Generator().manual_seed(seed))
     return Experiment(
         (1000, 300, 1),
@@ -116,7 +116,7 @@ def make_regression(seed: int) -> Experiment:
 
 
 def draw_classified_samples(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """x_ij ~ N(ζ_i/2, 1/4), and label 1 where exp(x_1) + x_2² + 5 sin(x_3 x_4) > 3."""
+    """Draw x_ij ~ N(ζ_i/2, 1/4), and label 1 where exp(x_1) + x_2² + 5 sin(x_3 x_4) > 3."""
     zeta = torch.randn(n, 1, generator=generator)
     x = (zeta + torch.randn(n, 500, generator=generator)) / 2
     labels = x[:, 0].exp() + x[:, 1].square() + 5 * (x[:, 2] * x[:, 3]).sin() - 3 > 0
@@ -124,7 +124,9 @@ def draw_classified_samples(n: int, generator: torch.Generator) -> tuple[Tensor,
 
 
 def draw_linear_samples(n: int, beta: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """x_1 = z_1 and x_j = z_j + 0.2 (z_{j+1} + z_{j−1}) from normal z, and y ~ N(xᵀβ, 1), in thousands and clipped."""
+    """Draw x_1 = z_1 and x_j = z_j + 0.2 (z_{j+1} + z_{j−1}) from normal z, and y ~ N(xᵀβ, 1), in thousands and
+    clipped.
+    """
     z = torch.randn(n, 1001, generator=generator)
     x = z[:, :-1].clone()
     x[:, 1:] += 0.2 * (z[:, 2:] + z[:, :-2])
@@ -133,7 +135,9 @@ def draw_linear_samples(n: int, beta: Tensor, generator: torch.Generator) -> tup
 
 
 def guess_of_classes(labels: Tensor) -> tuple[float, float]:
-    """The cross-entropy of guessing the frequencies of two classes, and the error rate of guessing the larger one."""
+    """Return the cross-entropy of guessing the frequencies of two classes, and the error rate of guessing the larger
+    one.
+    """
     rarer = float(labels.double().mean())
     rarer = min(rarer, 1 - rarer)
     return -sum(p * math.log(p) for p in (rarer, 1 - rarer) if p > 0), rarer
@@ -142,7 +146,7 @@ def guess_of_classes(labels: Tensor) -> tuple[float, float]:
 def train_network(
     experiment: Experiment, inputs: Tensor, targets: Tensor, c: float | None, epochs: int, plan: L1InfPlan
 ) -> nn.Sequential:
-    """A network whose hidden neurons have incoming weights, with the bias, of ℓ1-norm at most c."""
+    """Train a network whose hidden neurons have incoming weights, with the bias, of ℓ1-norm at most c."""
     torch.manual_seed(plan.seed)
     model = make_perceptron(experiment.widths)
     hidden = [layer for layer in model if isinstance(layer, nn.Linear)][:-1]
@@ -203,7 +207,7 @@ def _measure_rows(
 
 
 def compute_bounds(network: L1InfConstants, c: float | None, n: int, delta: float) -> list[Bound]:
-    """Lemma 2, Theorem 1, and the lemma and the theorem on generalization, for the class of a network.
+    """Return Lemma 2, Theorem 1, and the lemma and the theorem on generalization, for the class of a network.
 
     Args:
         network: its constants.
@@ -237,7 +241,7 @@ def compute_bounds(network: L1InfConstants, c: float | None, n: int, delta: floa
 
 
 def _state_bounds(found: list[Bound], n: int, guess: tuple[float, float]) -> dict[str, Any]:
-    """The bounds by their places in the paper, and how many samples the last of them would need to be of use.
+    """Return the bounds by their places in the paper, and how many samples the last of them would need to be of use.
 
     "Informative" is one below the largest loss that is possible; one of use is below the loss of the best constant
     guess. All but Lemma 2 fall like 1/√n.
@@ -252,7 +256,7 @@ def _state_bounds(found: list[Bound], n: int, guess: tuple[float, float]) -> dic
 
 
 def bound_output_norm(norm: float, delta: float) -> tuple[float, float]:
-    """A bound of the output layer's norm that does not depend on the samples, and the δ that is left for it.
+    """Return a bound of the output layer's norm that does not depend on the samples, and the δ that is left for it.
 
     The lemmas need o beforehand. All powers 2^j, j ≥ 0, are taken at once, each with δ/((j+1)(j+2)); these sum up to δ.
     """

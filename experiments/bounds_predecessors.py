@@ -43,12 +43,12 @@ SHORT = PredecessorPlan(epochs=5)
 
 
 def run_table_4_1(plan: PredecessorPlan) -> dict[str, Any]:
-    """Every bound for each depth."""
+    """Return every bound for each depth."""
     return {"plan": asdict(plan), "rows": [_measure_row(plan, depth) for depth in plan.depths]}
 
 
 def bound_complexities(net: Network, n: int, radius: float) -> dict[str, Bound]:
-    """Bounds of the Rademacher complexity of the network's path-norm ball, those of the thesis first."""
+    """Return bounds of the Rademacher complexity of the network's path-norm ball, those of the thesis first."""
     shape, log_norm, sigma = read_shape(net), path_norm(net, log=True), sigma_of_box(n, radius)
     return {
         "peeling": rademacher_peeling(shape, log_path_norm=log_norm, sigma=sigma),

@@ -71,7 +71,7 @@ SHORT_PATH_NORMS = PathNormPlan(train="cifar10:train[:1000]", test="cifar10:test
 
 
 def run_table_7_1(plan: ImageNetPlan) -> dict[str, Any]:
-    """4BC/√n for each graph, with C of Theorem 4.4.1 and with that of Remark 4.4.1."""
+    """Compute 4BC/√n for each graph, with C of Theorem 4.4.1 and with that of Remark 4.4.1."""
     rows = []
     for name in plan.models:
         shape = read_shape(trace(MODELS[name]().eval(), example_input(name)))
@@ -80,7 +80,9 @@ def run_table_7_1(plan: ImageNetPlan) -> dict[str, Any]:
 
 
 def compute_constants(shape: GraphShape, plan: ImageNetPlan) -> dict[str, float]:
-    """4BC/√n: what is multiplied by L‖Φ‖₁, with the C of the theorem ("general") and of the remark ("sharpened")."""
+    """Compute 4BC/√n, what is multiplied by L‖Φ‖₁, with the C of the theorem ("general") and of the remark
+    ("sharpened").
+    """
     sigma = sigma_of_box(plan.n, plan.radius)
     terms = rademacher_peeling(shape, path_norm=1.0, sigma=sigma).terms
     return {name: 4 * sigma / plan.n * terms[f"constant_{name}"] for name in ("general", "sharpened")}
@@ -90,7 +92,7 @@ def compute_constants(shape: GraphShape, plan: ImageNetPlan) -> dict[str, float]
 
 
 def run_table_7_2(plan: PathNormPlan, folder: Path) -> dict[str, Any]:
-    """Path-norms, dense and pruned, and what the bounds say of these networks, in decimal logarithms."""
+    """Return path-norms, dense and pruned, and what the bounds say of these networks, in decimal logarithms."""
     nets = {name: load_published(name, folder) for name in plan.models}  # a folder without them is noticed first
     train, test = load_data(plan.train), load_data(plan.test)
     rows = [
@@ -102,7 +104,7 @@ def run_table_7_2(plan: PathNormPlan, folder: Path) -> dict[str, Any]:
 
 
 def load_published(name: str, folder: Path) -> Network:
-    """A published CIFAR-10 network."""
+    """Load a published CIFAR-10 network."""
     path = folder / f"{name}_cifar10.safetensors"
     if not path.exists():
         raise DataNotFound(f"there is no '{path.name}' in '{folder}': name the folder of the networks with --models")
@@ -112,14 +114,14 @@ def load_published(name: str, folder: Path) -> Network:
 
 
 def compute_radius(data: Data) -> float:
-    """The largest entry that any normalised image can have, whatever it shows."""
+    """Return the largest entry that any normalised image can have, whatever it shows."""
     if not data.mean:
         raise InvalidInput(f"'{data.name}' needs a mean and a std, which say how large its inputs can be")
     return max(max(mean, 1 - mean) / std for mean, std in zip(data.mean, data.std, strict=True))
 
 
 def compute_figures(net: Network, plan: PathNormPlan, train: Data, test: Data) -> dict[str, Any]:
-    """What is known of one network."""
+    """Return what is known of one network."""
     shape, product = read_shape(net), layer_product(net)
     log_norms = {q: path_norm(net, q, q, log=True) for q in EXPONENTS}
     sigma = sigma_of_box(plan.n, compute_radius(train))
@@ -144,7 +146,7 @@ def compute_figures(net: Network, plan: PathNormPlan, train: Data, test: Data) -
 
 
 def state_bound(bound: Bound) -> dict[str, Any]:
-    """The decimal logarithm of a bound, whether it says anything, and where it stands."""
+    """Return the decimal logarithm of a bound, whether it says anything, and where it stands."""
     return {"log10": bound.log10, "informative": bound.informative, "source": bound.source}
 
 

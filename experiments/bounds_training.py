@@ -13,7 +13,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def make_perceptron(widths: Sequence[int], bias: bool = True) -> nn.Sequential:
-    """Linear layers of these widths with ReLU between them."""
+    """Make linear layers of these widths with ReLU between them."""
     layers: list[nn.Module] = []
     for before, after in pairwise(widths):
         layers += [nn.Linear(before, after, bias=bias), nn.ReLU()]
@@ -54,11 +54,11 @@ def fit(
 
 @torch.no_grad()
 def compute_outputs(model: Callable[[Tensor], Tensor], inputs: Tensor, batch: int = 100) -> Tensor:
-    """The outputs for all inputs, batch by batch."""
+    """Return the outputs for all inputs, batch by batch."""
     return torch.cat([model(part) for part in inputs.split(batch)])
 
 
 def compute_margins(logits: Tensor, labels: Tensor) -> Tensor:
-    """For each sample, the logit of its class minus the largest other one."""
+    """Compute for each sample the logit of its class minus the largest other one."""
     own = logits.gather(1, labels[:, None])[:, 0]
     return own - logits.scatter(1, labels[:, None], -torch.inf).amax(1)

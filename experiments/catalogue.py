@@ -51,7 +51,7 @@ def list_experiments(results: Path) -> list[Experiment]:
 
 
 def find_module(name: str) -> str:
-    """The module of an experiment; its name may be written with either kind of dash.
+    """Return the module of an experiment; its name may be written with either kind of dash.
 
     Raises:
         InvalidInput: there is none of this name; the message lists those there are.
@@ -63,7 +63,7 @@ def find_module(name: str) -> str:
 
 
 def read_summary(module: str) -> str:
-    """The first line of a module's docstring; it is read from the file, since an import would import torch."""
+    """Return the first line of a module's docstring; it is read from the file, since an import would import torch."""
     source = (Path(__file__).parent / f"{module}.py").read_text(encoding="utf-8")
     return (ast.get_docstring(ast.parse(source)) or "").splitlines()[0]
 
@@ -84,6 +84,6 @@ def find_stored(module: str, folder: Path) -> tuple[Stored, ...]:
 
 
 def _runs(command: str, module: str) -> bool:
-    """Whether a command runs this experiment, whichever way its name is written."""
+    """Return whether a command runs this experiment, whichever way its name is written."""
     *program, name = command.split()[:4] or [""]
     return program == ["python", "-m", "experiments"] and name.replace("-", "_") == module

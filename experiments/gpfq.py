@@ -67,7 +67,7 @@ PAPER_TABLE: dict[str, dict[int, tuple[float, ...]]] = {  # by the number of lev
 
 
 def run(part: str, full: bool, directory: Path, device: str) -> dict[str, Any]:
-    """The figures of one part."""
+    """Return the figures of one part."""
     if part == "figure-1":
         return run_figure_1(FULL_PERCEPTRON if full else SHORT_PERCEPTRON, directory / "perceptron", device)
     if part == "table-1":
@@ -76,7 +76,7 @@ def run(part: str, full: bool, directory: Path, device: str) -> dict[str, Any]:
 
 
 def quote_paper_accuracy(method: str, levels: int, c_alpha: int) -> float | None:
-    """What Table 1 prints; None for what it does not have."""
+    """Return what Table 1 prints; None for what it does not have."""
     if levels not in PAPER_TABLE.get(method, {}) or c_alpha not in PAPER_C_ALPHAS:
         return None
     return PAPER_TABLE[method][levels][PAPER_C_ALPHAS.index(c_alpha)]
@@ -184,7 +184,7 @@ def make_panels_of_decay(figures: Figures) -> list[Panel]:
 
 
 def _draw_flat(accuracies: Mapping[str, float], along: Sequence[float]) -> dict[str, list[tuple[float, float]]]:
-    """Lines of one height, for what does not depend on C_α."""
+    """Return lines of one height, for what does not depend on C_α."""
     return {name: [(min(along), 100 * value), (max(along), 100 * value)] for name, value in accuracies.items()}
 
 

@@ -108,7 +108,7 @@ SHORT_CONVOLUTIONS = replace(
 
 
 def make_perceptron(widths: Sequence[int], inputs: int = 784) -> nn.Sequential:
-    """Hidden layers of these widths, each a linear layer, ReLU and batch-norm; then the scores."""
+    """Make hidden layers of these widths, each a linear layer, ReLU and batch-norm; then the scores."""
     layers: list[nn.Module] = [nn.Flatten()]
     for before, width in pairwise((inputs, *widths)):
         layers += [nn.Linear(before, width), nn.ReLU(), nn.BatchNorm1d(width)]
@@ -116,7 +116,7 @@ def make_perceptron(widths: Sequence[int], inputs: int = 784) -> nn.Sequential:
 
 
 def make_convolutions(widths: Sequence[int], size: int = 32) -> nn.Sequential:
-    """2×32C3 → MP2 → 2×64C3 → MP2 → 2×128C3 → 128FC → 10FC, for other widths likewise, on size×size colour images.
+    """Make 2×32C3 → MP2 → 2×64C3 → MP2 → 2×128C3 → 128FC → 10FC, for other widths likewise, on size×size colour images.
 
     Batch-norm comes after every ReLU, and so before every layer but the first; dropout after each max-pooling and
     before the last layer. The paper leaves the rates of dropout and the padding open; they are those of its authors'
@@ -157,7 +157,7 @@ class Subject:
 
     @property
     def layers(self) -> list[str]:
-        """The weights that are quantized, from the first layer to the last."""
+        """Return the weights that are quantized, from the first layer to the last."""
         return [name for name, value in self.net.params.items() if value.dim() > 1]
 
     def quantize(self, levels: int, **options: Any) -> Compressed:
@@ -165,7 +165,7 @@ class Subject:
         return quantize(self.net, data, levels, progress=False, **options)
 
     def measure_accuracy(self, data: Data, small: Compressed | None = None) -> float:
-        """Of the network, or of what was made of it."""
+        """Measure the accuracy of the network, or of what was made of it."""
         if small is None:
             return evaluate(self.model, data)
         model = copy.deepcopy(self.model)
@@ -174,7 +174,7 @@ class Subject:
 
 
 def load_pixels(spec: str) -> Data:
-    """Images on the scale 0..1, not normalised further (sections 6.1 and 6.2)."""
+    """Load images on the scale 0..1, not normalised further (sections 6.1 and 6.2)."""
     return replace(load_data(spec), mean=(), std=())
 
 
@@ -182,7 +182,7 @@ def load_pixels(spec: str) -> Data:
 
 
 def run_figure_1(plan: Plan, directory: Path, device: str) -> dict[str, Any]:
-    """Accuracies for each C_α (1a), and layer by layer with the C_α that is best on the validation data (1b)."""
+    """Return accuracies for each C_α (1a), and layer by layer with the C_α that is best on the validation data (1b)."""
     seconds: dict[str, float] = {}
     methods = PAPERS_METHODS
     (levels,) = plan.levels
@@ -233,7 +233,8 @@ def _choose_on_validation(points: Sequence[dict[str, float]]) -> float:
 
 
 def run_table_1(plan: Plan, directory: Path, device: str) -> dict[str, Any]:
-    """A row for each number of levels and C_α, with the accuracy of each method; and the recommended one's for each M.
+    """Return a row for each number of levels and C_α, with the accuracy of each method; and the recommended one's for
+    each M.
 
     The recommended method chooses its own C_α, on part of the calibration data, and a scale for each channel.
     """

@@ -68,7 +68,7 @@ SHORT = DecayPlan(
 
 
 def run_decay(plan: DecayPlan) -> dict[str, Any]:
-    """Both series, and their slopes with both axes logarithmic; on the CPU, for the steps are many and small."""
+    """Return both series, and their slopes with both axes logarithmic; on the CPU, for the steps are many and small."""
     sizes = {
         GROWING_WIDTH: [(width, plan.few_samples) for width in plan.widths],
         GROWING_SAMPLES: [(plan.wide, samples) for samples in plan.samples],
@@ -92,7 +92,7 @@ def run_decay(plan: DecayPlan) -> dict[str, Any]:
 
 
 def measure_median_errors(width: int, samples: int, neurons: int, draws: int) -> dict[str, float]:
-    """The median of ‖Xw − Xq‖ / ‖Xw‖ over neurons and draws, for GPFQ and for nearest rounding."""
+    """Return the median of ‖Xw − Xq‖ / ‖Xw‖ over neurons and draws, for GPFQ and for nearest rounding."""
     drawn = [_draw(width, samples, neurons, seed) for seed in range(draws)]
     weights, data = (torch.stack(each) for each in zip(*drawn, strict=True))
     levels = torch.tensor(TERNARY, dtype=torch.float64)
@@ -106,30 +106,30 @@ def measure_median_errors(width: int, samples: int, neurons: int, draws: int) ->
 
 
 def bound(width: int, samples: int) -> float:
-    """log(N₀) √(m/N₀): the shape of Theorem 2's bound."""
+    """Compute log(N₀) √(m/N₀), the shape of Theorem 2's bound."""
     return math.log(width) * math.sqrt(samples / width)
 
 
 def fit_slope(sizes: Sequence[int], errors: Sequence[float]) -> float:
-    """Of the straight line that fits log error against log size best."""
+    """Return the slope of the straight line that fits log error against log size best."""
     x, y = (torch.tensor(values, dtype=torch.float64).log() for values in (sizes, errors))
     x = x - x.mean()
     return float((x * y).sum() / (x * x).sum())
 
 
 def _draw(width: int, samples: int, neurons: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Weights uniform on [−1, 1], neurons×N₀, and standard normal data, m×N₀."""
+    """Draw weights uniform on [−1, 1], neurons×N₀, and standard normal data, m×N₀."""
     generator = torch.Generator().manual_seed(seed)
     weights = 2 * torch.rand(neurons, width, generator=generator, dtype=torch.float64) - 1
     return weights, torch.randn(samples, width, generator=generator, dtype=torch.float64)
 
 
 def _compute_relative_errors(weights: Tensor, quantized: Tensor, data: Tensor) -> Tensor:
-    """‖Xw − Xq‖ / ‖Xw‖, (draws, neurons)."""
+    """Compute ‖Xw − Xq‖ / ‖Xw‖, (draws, neurons)."""
     return ((weights - quantized) @ data.mT).norm(dim=2) / (weights @ data.mT).norm(dim=2)
 
 
 def _add_bound(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """With the shape of the bound beside each point, scaled so that it begins where GPFQ's errors do."""
+    """Put the shape of the bound beside each point, scaled so that it begins where GPFQ's errors do."""
     scale = points[0]["GPFQ"] / bound(points[0]["N₀"], points[0]["m"])
     return [{**point, "scaled bound": scale * bound(point["N₀"], point["m"])} for point in points]

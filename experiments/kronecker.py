@@ -95,7 +95,7 @@ Note = Callable[[Figures], None]
 
 
 def run_vit(plan: Plan, device: str, note: Note) -> dict[str, Any]:
-    """Table 5.5, for each dtype, and the time of a step of training."""
+    """Measure Table 5.5, for each dtype, and the time of a step of training."""
     figures: dict[str, Any] = {"plan": asdict(plan), "by dtype": {}}
     if _compiles(plan, device):
         compile_layers((SQUARE, UP, DOWN), [getattr(torch, dtype) for dtype in plan.dtypes])
@@ -112,18 +112,18 @@ def run_vit(plan: Plan, device: str, note: Note) -> dict[str, Any]:
 
 
 def _compiles(plan: Plan, device: str) -> bool:
-    """Whether there are kernels to compile before they are timed."""
+    """Return whether there are kernels to compile before they are timed."""
     return device.startswith("cuda") and _runs("triton", plan.dtypes[0], device)
 
 
 def _runs(name: str, dtype: str, device: str) -> bool:
-    """Whether a backend multiplies by the patterns of the vision transformer here."""
+    """Return whether a backend multiplies by the patterns of the vision transformer here."""
     bench = Bench(Pattern(1, 192, 48, 2), 16, dtype, device)
     return name not in list_kernel_names() or name in bench.kernels(BATCH_FIRST)
 
 
 def run_energy(plan: Plan, device: str, note: Note) -> dict[str, Any]:
-    """Joules of a product with each of some patterns, by kernels and by the faster two of the peers."""
+    """Measure the joules of a product with each of some patterns, by kernels and by the faster two of the peers."""
     found: list[Row] = []
     figures: dict[str, Any] = {"plan": asdict(plan), "reason": "", "rows": found}
     counter = find_counter(device)
@@ -151,12 +151,14 @@ def run_energy(plan: Plan, device: str, note: Note) -> dict[str, Any]:
 
 
 def _sort_by_ratio(patterns: Sequence[Pattern]) -> list[Pattern]:
-    """In the order of d(b + c)/(bc), so that a few of them are of all ratios."""
+    """Sort patterns in the order of d(b + c)/(bc), so that a few of them are of all ratios."""
     return sorted(patterns, key=lambda pattern: (pattern.energy_ratio, pattern.nonzeros))
 
 
 def multiply(plan: Plan, device: str, known: Sequence[Row], note: Note, ends: float) -> dict[str, Any]:
-    """Times of all ways to multiply, for each pattern, dtype and layout; `known` rows are not measured again."""
+    """Measure the times of all ways to multiply, for each pattern, dtype and layout; `known` rows are not measured
+    again.
+    """
     patterns = spread(benchmark_patterns(max(plan.batch, BATCH)), plan.patterns)
     random.Random(0).shuffle(patterns)
     rows = list(known)
@@ -188,20 +190,20 @@ def multiply(plan: Plan, device: str, known: Sequence[Row], note: Note, ends: fl
 
 
 def draw(part: str, figures: Figures, target: Path) -> None:
-    """The picture of a part beside its figures, if there is one to draw and something to draw it with."""
+    """Draw the picture of a part beside its figures, if there is one to draw and something to draw it with."""
     drawn = make_panels(part, figures)
     if drawn:
         draw_panels(drawn, Path(f"{target}_{part}.svg"))
 
 
 def find_stored(path: Path) -> dict[str, Any]:
-    """The figures of each part that a file has."""
+    """Return the figures of each part that a file has."""
     figures: dict[str, Any] = json.loads(path.read_text())["figures"] if path.exists() else {}
     return figures
 
 
 def find_rows_to_go_on_from(figures: Figures | None, plan: Plan) -> list[Row]:
-    """Rows of an earlier run of `multiply`, if it was on this machine and with this batch."""
+    """Return rows of an earlier run of `multiply`, if it was on this machine and with this batch."""
     if not figures:
         return []
     here = describe_environment()

@@ -25,7 +25,9 @@ Job = tuple[tuple[Pattern, ...], torch.dtype, str, int]
 def compile_products(
     patterns: Sequence[Pattern], dtypes: Sequence[torch.dtype], batches: Sequence[int] = (VECTORS,)
 ) -> None:
-    """For products at inference with each of these patterns, in both layouts, and for batches of these sizes."""
+    """Compile kernels for products at inference with each of these patterns, in both layouts, and for batches of these
+    sizes.
+    """
     jobs: dict[tuple[Any, ...], Job] = {}
     for pattern, dtype, layout, batch in product(patterns, dtypes, LAYOUTS, batches):
         jobs.setdefault(_find_kernel(pattern, dtype, layout, batch), ((pattern,), dtype, layout, batch))
@@ -33,19 +35,19 @@ def compile_products(
 
 
 def compile_layers(chains: Iterable[Sequence[Pattern]], dtypes: Sequence[torch.dtype]) -> None:
-    """For layers with these patterns, the batch first: at inference and in training."""
+    """Compile kernels for layers with these patterns, the batch first: at inference and in training."""
     _run_in_processes(_train, [(tuple(chain), dtype, LAYOUTS[0], VECTORS) for chain in chains for dtype in dtypes])
 
 
 def _find_kernel(pattern: Pattern, dtype: torch.dtype, layout: str, batch: int) -> tuple[Any, ...]:
-    """What a kernel is compiled for."""
+    """Return what a kernel is compiled for."""
     tile = tile_of(pattern.shape, dtype, layout == BATCH_LAST, batch)
     kinds = tuple(_classify_size(size) for size in pattern.shape)
     return tile, dtype, layout, batch, kinds, pattern.d if tile.way == "columns" else None
 
 
 def _classify_size(size: int) -> int:
-    """Sizes for which Triton compiles a kernel of their own: 1, and multiples of 16."""
+    """Return the kind of a size: Triton compiles kernels of their own for 1, and for multiples of 16."""
     return 1 if size == 1 else 16 if size % 16 == 0 else 0
 
 

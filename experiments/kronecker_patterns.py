@@ -27,7 +27,7 @@ NEARLY_MEASURED = {(1024, 256), (256, 1024), (128, 512), (512, 128), (64, 256), 
 
 
 def benchmark_patterns(batch: int = BATCH) -> list[Pattern]:
-    """The patterns of figure D.1, in its order: first those with a = 1, then the others.
+    """Return the patterns of figure D.1, in its order: first those with a = 1, then the others.
 
     Args:
         batch: inputs or outputs of so many vectors must not have more than 2³¹ − 1 entries. The text has 25088.
@@ -46,7 +46,7 @@ def benchmark_patterns(batch: int = BATCH) -> list[Pattern]:
 
 
 def list_energy_patterns(batch: int = BATCH) -> list[Pattern]:
-    """The patterns of the measurements of energy (D.2.1); that sizes are limited there, too, is our guess."""
+    """Return the patterns of the measurements of energy (D.2.1); that sizes are limited there, too, is our guess."""
     every = [Pattern(a, b, c, d) for a, b, c, d in product((1, 4, 16, 32, 64), SIDES, SIDES, REPEATS[:-2])]
     return [
         pattern
@@ -56,7 +56,7 @@ def list_energy_patterns(batch: int = BATCH) -> list[Pattern]:
 
 
 def spread(patterns: Sequence[Pattern], count: int | None) -> list[Pattern]:
-    """So many of the patterns, evenly from the whole list in its order; all of them for None or a larger count.
+    """Return so many of the patterns, evenly from the whole list in its order; all of them for None or a larger count.
 
     Example:
         >>> [str(pattern) for pattern in spread(benchmark_patterns(), 2)]
@@ -70,7 +70,7 @@ def spread(patterns: Sequence[Pattern], count: int | None) -> list[Pattern]:
 
 
 def _is_as_in_transformers(pattern: Pattern) -> bool:
-    """Square, or four times as wide on one side."""
+    """Return whether a pattern is square, or four times as wide on one side."""
     b, c = pattern.b, pattern.c
     return b == c or b == 4 * c or c == 4 * b
 

@@ -33,7 +33,7 @@ Runs = dict[str, Callable[[], Tensor]]
 
 
 def list_kernel_names() -> list[str]:
-    """Backends that are kernels of tamis."""
+    """Return backends that are kernels of tamis."""
     return [name for name in BACKENDS if name not in OF_TORCH]
 
 
@@ -47,12 +47,12 @@ class Bench:
         self.weight = ((2 * drawn - 1) / math.sqrt(pattern.c)).to(getattr(torch, dtype))
 
     def x(self, layout: str) -> Tensor:
-        """The inputs; those of all patterns share one memory."""
+        """Return the inputs; those of all patterns share one memory."""
         normal = _draw_normal(self.batch * self.pattern.columns, self.weight.dtype, self.device)
         return normal.view(self.batch, -1) if layout == BATCH_FIRST else normal.view(-1, self.batch)
 
     def peers(self, layout: str) -> Runs:
-        """bmm and einsum."""
+        """Return bmm and einsum, each as a task."""
         x, weight, pattern = self.x(layout), self.weight, self.pattern
         bmm = _multiply_batch_first if layout == BATCH_FIRST else _multiply_batch_last
         return {
@@ -61,12 +61,12 @@ class Bench:
         }
 
     def dense(self, layout: str) -> Callable[[], Tensor]:
-        """By the whole matrix."""
+        """Multiply by the whole matrix."""
         x, matrix = self.x(layout), as_matrix(self.weight, self.pattern)
         return (lambda: F.linear(x, matrix)) if layout == BATCH_FIRST else (lambda: matrix @ x)
 
     def kernels(self, layout: str) -> Runs:
-        """Those that accept this."""
+        """Return the kernels that accept this product, each as a task."""
         x, weight, pattern = self.x(layout), self.weight, self.pattern
         accepting = [BACKENDS[n] for n in list_kernel_names() if not BACKENDS[n].accepts(x, weight, pattern, layout)]
         return {backend.name: self._make_call(backend, layout) for backend in accepting}
@@ -76,7 +76,7 @@ class Bench:
         return lambda: step(x, None)
 
     def make_row(self, layout: str, seconds: float, right: float) -> Row:
-        """Milliseconds of each way, and which one `multiply` chooses.
+        """Return milliseconds of each way, and which one `multiply` chooses.
 
         Args:
             layout: of inputs and outputs.
@@ -122,7 +122,7 @@ class Bench:
         }
 
     def _compute_error(self, y: Tensor, layout: str) -> float:
-        """How far some outputs are from those of float64, of the largest of them."""
+        """Return how far some outputs are from those of float64, of the largest of them."""
         axis = 0 if layout == BATCH_FIRST else 1
         some = torch.tensor(sorted({*range(min(COMPARED, self.batch)), *range(self.batch)[-COMPARED:]}))
         some = some.to(self.device)
@@ -134,7 +134,7 @@ class Bench:
 
     @cached_property
     def _blocks(self) -> Tensor:
-        """(ad, b, c), as bmm wants the weights."""
+        """Return (ad, b, c), as bmm wants the weights."""
         a, b, c, d = self.pattern.shape
         return self.weight.permute(0, 3, 1, 2).reshape(a * d, b, c).contiguous()
 
@@ -158,7 +158,7 @@ _DRAWN: dict[tuple[torch.dtype, str], Tensor] = {}
 
 
 def _draw_normal(count: int, dtype: torch.dtype, device: str) -> Tensor:
-    """So many normal numbers, of those drawn before where they are enough."""
+    """Draw so many normal numbers, of those drawn before where they are enough."""
     if (dtype, device) not in _DRAWN or len(_DRAWN[dtype, device]) < count:
         _DRAWN.pop((dtype, device), None)
         enough = 1 << (count - 1).bit_length()
@@ -169,7 +169,7 @@ def _draw_normal(count: int, dtype: torch.dtype, device: str) -> Tensor:
 
 @lru_cache(maxsize=8)
 def _measure_rate(dtype: str, device: str) -> float:
-    """Additions and multiplications a second of dense products, with some headroom."""
+    """Measure additions and multiplications a second of dense products, with some headroom."""
     size = SQUARE["cuda" if device.startswith("cuda") else "cpu"]
     square = torch.randn(size, size, device=device).to(getattr(torch, dtype))
     return HEADROOM * 2 * size**3 / time_in_turns({"": lambda: square @ square}, device, 0.2)[""]
@@ -179,7 +179,7 @@ def _measure_rate(dtype: str, device: str) -> float:
 
 
 def write_line(row: Row) -> str:
-    """A row in one line; "dense>" has the time that its multiplications take at least."""
+    """Write a row in one line; "dense>" has the time that its multiplications take at least."""
     pattern = "({},{},{},{})".format(*row["pattern"].shape)
     error = "" if row["error"] is None else f" error={row['error']:.2g}"
     times = [f"{name}{'>' if name == DENSE_PEER and row['bounded'] else '='}{ms:.4g}" for name, ms in row["ms"].items()]
@@ -187,7 +187,7 @@ def write_line(row: Row) -> str:
 
 
 def from_line(line: str) -> Row:
-    """What `write_line` wrote, with the digits that it kept.
+    """Read what `write_line` wrote, with the digits that it kept.
 
     Example:
         >>> from_line("(1,48,48,2) float32 batch_first bmm ms: bmm=0.1 einsum=0.2 dense>0.3")["ms"]

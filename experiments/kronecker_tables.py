@@ -45,7 +45,7 @@ FIRST, MEDIAN, THIRD = "first quartile", "median", "third quartile"
 
 
 def summarise(rows: Sequence[Row]) -> dict[str, Any]:
-    """Shares and factors as Tables 5.3 and 5.4 have them, for each dtype; and what there is to know of errors."""
+    """Return shares and factors as Tables 5.3 and 5.4 have them, for each dtype, and what is known of errors."""
     by_dtype: dict[str, Any] = {}
     for dtype in dict.fromkeys(row["dtype"] for row in rows):
         layouts = {layout: _select_times(rows, dtype, (layout,)) for layout in LAYOUTS}
@@ -67,7 +67,7 @@ def summarise(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _select_times(rows: Sequence[Row], dtype: str, layouts: Sequence[str]) -> dict[Pattern, dict[str, float]]:
-    """Milliseconds of each way, the faster of these layouts; patterns that were measured in all of them."""
+    """Return milliseconds of each way, the faster of these layouts; patterns that were measured in all of them."""
     found: dict[Pattern, dict[str, dict[str, float]]] = {}
     for row in rows:
         if row["dtype"] == dtype and row["layout"] in layouts:
@@ -80,7 +80,7 @@ def _select_times(rows: Sequence[Row], dtype: str, layouts: Sequence[str]) -> di
 
 
 def _list_with_kernel(ms: Mapping[str, float]) -> dict[str, float]:
-    """With the fastest of our kernels as one."""
+    """Return times with the fastest of our kernels as one."""
     return {**ms, KERNEL: min((value for name, value in ms.items() if _is_kernel(name)), default=math.inf)}
 
 
@@ -91,7 +91,7 @@ def _is_kernel(name: str) -> bool:
 def _compare(
     times: Mapping[Pattern, Mapping[str, float]], ours: Sequence[str], others: Sequence[str]
 ) -> dict[str, Any]:
-    """How often ours is faster than all others, by which factor then, and by which over all patterns."""
+    """Return how often ours is faster than all others, by which factor then, and by which over all patterns."""
     factors = [min(ms[name] for name in others) / min(ms[name] for name in ours) for ms in times.values()]
     factors = factors if any(factors) else []  # of what never ran there is nothing to say
     faster = [factor for factor in factors if factor > 1]
@@ -103,7 +103,7 @@ def _compare(
 
 
 def _summarise_choice(rows: Sequence[Row], layout: str) -> dict[str, Any]:
-    """What `multiply` chooses, and how much longer it takes than the fastest way that was measured."""
+    """Return what `multiply` chooses, and how much longer it takes than the fastest way that was measured."""
     own = [row for row in rows if row["layout"] == layout]
     ratios = [row["ms"].get(CHOSEN, row["ms"].get(row["chosen"], math.inf)) / min(row["ms"].values()) for row in own]
     names = [row["chosen"] for row in own]
@@ -182,7 +182,7 @@ def show_energy(figures: Figures) -> None:
 
 
 def compute_energy_ratios(figures: Figures) -> list[tuple[float, float]]:
-    """For each pattern d(b + c)/(bc), and the kernel's joules over the least of the others'; else nan."""
+    """Return for each pattern d(b + c)/(bc), and the kernel's joules over the least of the others'; else nan."""
     found = []
     for row in figures["rows"]:
         own = min((joules for name, joules in row["joules"].items() if _is_kernel(name)), default=math.nan)
@@ -212,7 +212,9 @@ SHOWN: dict[str, Callable[[Figures], None]] = {VIT: show_vit, ENERGY: show_energ
 
 
 def make_panels(part: str, figures: Figures) -> list[Panel]:
-    """Figure 5.8 for each dtype, how much faster the kernel is by (b + c)/(bc); figure 5.9, energy by d(b + c)/(bc)."""
+    """Make figure 5.8 for each dtype, how much faster the kernel is by (b + c)/(bc); figure 5.9, energy by d(b +
+    c)/(bc).
+    """
     if part == ENERGY:
         points = sorted((x, y) for x, y in compute_energy_ratios(figures) if math.isfinite(y))
         curve = {"kernel over the least of the others": points}
@@ -232,7 +234,7 @@ def make_panels(part: str, figures: Figures) -> list[Panel]:
 
 
 def compute_quartiles(points: Sequence[tuple[float, float]]) -> dict[str, list[tuple[float, float]]]:
-    """Quartiles of y for each x."""
+    """Return quartiles of y for each x."""
     curves: dict[str, list[tuple[float, float]]] = {FIRST: [], MEDIAN: [], THIRD: []}
     for x, group in groupby(sorted(points), key=lambda point: point[0]):
         values = torch.tensor([y for _, y in group], dtype=torch.float64)

@@ -70,12 +70,12 @@ class SeparateAttention(nn.Module):
 
 
 def patterns_of(rows: int, columns: int) -> tuple[Pattern, ...] | None:
-    """The text's patterns for the sizes that it replaces."""
+    """Return the text's patterns for the sizes that it replaces."""
     return {(WIDTH, WIDTH): SQUARE, (4 * WIDTH, WIDTH): UP, (WIDTH, 4 * WIDTH): DOWN}.get((rows, columns))
 
 
 def make_sparse_vit(dense: VisionTransformer, seed: int = 0) -> VisionTransformer:
-    """A copy with products in the place of linear layers, drawn from scratch."""
+    """Return a copy with products in the place of linear layers, drawn from scratch."""
     separate = copy.deepcopy(dense)
     for block in separate.blocks:
         assert isinstance(block, Block)
@@ -94,7 +94,7 @@ def set_backend(model: VisionTransformer, backend: str | None) -> VisionTransfor
 
 
 def find_parts(model: VisionTransformer) -> dict[str, nn.Module]:
-    """The rows of the table: modules of the first block, and the whole."""
+    """Return the rows of the table: modules of the first block, and the whole."""
     block = model.blocks[0]
     assert isinstance(block, Block)
     attention: nn.Module = block.attn
@@ -107,7 +107,7 @@ def find_parts(model: VisionTransformer) -> dict[str, nn.Module]:
 def measure_parts(
     ways: dict[str, str | None], images: int, device: str, dtype: torch.dtype, seconds: float, depth: int | None = None
 ) -> Iterator[Row]:
-    """Milliseconds of each part, dense and with each way to multiply: in inference, then a step of training.
+    """Yield the milliseconds of each part, dense and with each way to multiply: in inference, then a step of training.
 
     Args:
         ways: names of columns → backends of `multiply`; None lets it choose.
@@ -131,7 +131,7 @@ def measure_parts(
 
 
 def _make_networks(ways: dict[str, str | None], depth: int | None, device: str) -> dict[str, VisionTransformer]:
-    """The dense network, and one with products for each way to multiply."""
+    """Return the dense network, and one with products for each way to multiply."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         dense = vit_s16()
@@ -150,7 +150,7 @@ def _draw_inputs(images: int, device: str, dtype: torch.dtype) -> dict[str, Tens
 
 
 def _step(model: nn.Module, x: Tensor, labels: Tensor, dtype: torch.dtype) -> Callable[[], None]:
-    """Forward, backward, and a step of SGD."""
+    """Run forward, backward, and a step of SGD."""
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
 
     def run() -> None:
@@ -168,6 +168,6 @@ def _convert_to_milliseconds(seconds: dict[str, float]) -> dict[str, float]:
 
 
 def find_weights(model: nn.Module) -> int:
-    """Parameters of all linear layers and products."""
+    """Return parameters of all linear layers and products."""
     layers = [module for module in model.modules() if isinstance(module, (nn.Linear, KroneckerLinear))]
     return sum(parameter.numel() for layer in layers for parameter in layer.parameters())

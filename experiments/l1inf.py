@@ -95,7 +95,7 @@ PAPER_REGULARIZERS: dict[str, tuple[float, float]] = {  # accuracies, %: synthet
 
 
 def run(part: str, full: bool, device: str, target: Path | None = None) -> dict[str, Any]:
-    """The figures of one part; with a target, they and a picture are stored beside it."""
+    """Return the figures of one part; with a target, they and a picture are stored beside it."""
     if part == "cifar":
         plan = l1inf_cifar.FULL if full else l1inf_cifar.SHORT
         return run_cifar(plan, device, lambda figures: _store(target, part, figures))
@@ -123,7 +123,7 @@ def _store(target: Path | None, part: str, figures: Figures) -> None:
 
 
 def _draw_columns(pictures: Mapping[str, Tensor], path: Path) -> None:
-    """What share of its norm each unit of the first layer gives to each input, networks side by side."""
+    """Return what share of its norm each unit of the first layer gives to each input, networks side by side."""
     try:
         from matplotlib.figure import Figure
     except ImportError:  # the figures in numbers are safe
@@ -193,7 +193,7 @@ def show_fresh(figures: Figures) -> None:
 
 
 def quote_paper(table: Printed, titles: Iterable[object], c: float | None, title: object) -> tuple[float, float] | None:
-    """What the paper's table has there; None for what it has not."""
+    """Return what the paper's table has there; None for what it has not."""
     titles = list(titles)
     return table[c][titles.index(title)] if c in table and title in titles else None
 

@@ -112,7 +112,7 @@ class WideVGG16(nn.Module):
 
 
 def run_cifar(plan: CifarPlan, device: str, keep: Store = lambda figures: None) -> dict[str, Any]:
-    """A row for each kernel and c: losses and accuracies in training and test, zeros, and non-zeros per channel.
+    """Return a row for each kernel and c: losses and accuracies in training and test, zeros, and non-zeros per channel.
 
     Args:
         plan: what to train.
@@ -144,7 +144,7 @@ def run_cifar(plan: CifarPlan, device: str, keep: Store = lambda figures: None) 
 
 
 def train_network(plan: CifarPlan, kernel: int, c: float | None, data: Data) -> WideVGG16:
-    """A network trained by SGD with momentum, whose step rises and falls over all epochs; batches are full ones."""
+    """Return a network trained by SGD with momentum, whose step rises and falls over all epochs; batches are full."""
     device = data.inputs.device
     torch.manual_seed(0)
     model = WideVGG16(kernel, plan.width, data.classes).to(device)
@@ -181,7 +181,7 @@ def train_network(plan: CifarPlan, kernel: int, c: float | None, data: Data) -> 
 
 
 def measure_figures(model: WideVGG16, train: Data, test: Data, batch: int) -> dict[str, float]:
-    """Losses and accuracies, their gap, and zeros of the two wide convolutions.
+    """Return losses and accuracies, their gap, and zeros of the two wide convolutions.
 
     A channel is one kernel × kernel slice of a filter: there are outputs × inputs of them.
     """

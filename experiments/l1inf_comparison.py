@@ -28,7 +28,7 @@ OURS = "our approach"
 
 
 def make_regularizers(c: float) -> dict[str, Regularizer]:
-    """Those of the paper's table, by name; ours is the last."""
+    """Return those of the paper's table, by name; ours is the last."""
     return {
         "none": Regularizer(),
         **{f"L1 {weight:g}": Regularizer(l1=weight) for weight in PENALTIES},
@@ -64,7 +64,7 @@ SHORT = ComparisonPlan(
 
 
 def run_comparison(plan: ComparisonPlan, device: str) -> dict[str, Any]:
-    """Test accuracies by regularizer, on both data sets, and how many weights are zero."""
+    """Return test accuracies by regularizer, on both data sets, and how many weights are zero."""
     draws = Draws.of(draw_classified_samples, plan.draws, plan.train, plan.test, device)
     images = tuple(load_data(spec).to(device) for spec in (plan.images, plan.test_images))
     (inputs, labels), (test_inputs, test_labels) = ((data.normalised().flatten(1), data.labels) for data in images)
@@ -91,7 +91,8 @@ def run_comparison(plan: ComparisonPlan, device: str) -> dict[str, Any]:
 
 
 def train_on_images(plan: ComparisonPlan, regularizer: Regularizer, inputs: Tensor, labels: Tensor) -> nn.Module:
-    """A perceptron trained by Adam, with a step of one size for all layers: here c is large, and signals do not shrink.
+    """Return a perceptron trained by Adam, with a step of one size for all layers: here c is large, and signals do not
+    shrink.
 
     Returns:
         It, without dropout.
@@ -118,7 +119,7 @@ def train_on_images(plan: ComparisonPlan, regularizer: Regularizer, inputs: Tens
 
 
 def add_dropout(model: nn.Sequential, rate: float) -> nn.Module:
-    """The same layers, sharing their weights, with dropout after every ReLU."""
+    """Return the same layers, sharing their weights, with dropout after every ReLU."""
     if not rate:
         return model
     layers: list[nn.Module] = []

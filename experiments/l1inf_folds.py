@@ -71,7 +71,7 @@ class FoldScores:
 
 
 def run_folds(plan: FoldsPlan, device: str) -> dict[str, Any]:
-    """For both experiments, the scores of every c on every fold, their means, and the c that is chosen."""
+    """Return for both experiments the scores of every c on every fold, their means, and the c that is chosen."""
     return {
         "plan": asdict(plan),
         "classification": _select_c(

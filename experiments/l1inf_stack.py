@@ -88,7 +88,7 @@ class Task:
         return not self.targets.is_floating_point()
 
     def losses(self, outputs: Tensor, places: Tensor) -> Tensor:
-        """The cross-entropy or half the squared error of each sample, in the shape of `places`."""
+        """Return the cross-entropy or half the squared error of each sample, in the shape of `places`."""
         wanted = self.targets[places]
         if not self.classifies:
             return (outputs[..., 0] - wanted).square() / 2
@@ -123,11 +123,11 @@ class Stack:
 
     @property
     def k(self) -> int:
-        """How many hidden layers there are."""
+        """Return how many hidden layers there are."""
         return len(self.weights) - 1
 
     def __call__(self, inputs: Tensor, drop: float = 0.0) -> Tensor:
-        """(networks, batch, inputs) → (networks, batch, outputs)."""
+        """Map (networks, batch, inputs) → (networks, batch, outputs)."""
         values = inputs
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             values = torch.baddbmm(bias[:, None], values, weight.mT).relu()
@@ -136,7 +136,7 @@ class Stack:
 
     @torch.no_grad()
     def outputs(self, network: int, inputs: Tensor) -> Tensor:
-        """Those of one network, (batch, inputs) → (batch, outputs)."""
+        """Compute the outputs of one network, (batch, inputs) → (batch, outputs)."""
         for number, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             inputs = torch.addmm(bias[network], inputs, weight[network].mT)
             inputs = inputs.relu() if number < self.k else inputs
@@ -144,18 +144,18 @@ class Stack:
 
     @torch.no_grad()
     def project(self, c: float) -> None:
-        """Every hidden neuron's incoming weights with its bias, onto the ℓ1-ball."""
+        """Project every hidden neuron's incoming weights with its bias, onto the ℓ1-ball."""
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             project_(weight.detach().flatten(0, 1), c, bias.detach().flatten())
 
     def sparsity(self) -> list[float]:
-        """For each network, the share of zeros among hidden weights."""
+        """Return for each network the share of zeros among hidden weights."""
         zeros = sum((weight == 0).flatten(1).sum(1) for weight in self.weights[:-1])
         total = sum(weight[0].numel() for weight in self.weights[:-1])
         return [int(count) / total for count in zeros]  # type: ignore[union-attr]
 
     def norms(self) -> list[list[float]]:
-        """For each hidden layer, ‖T_l‖_{1,∞} of each network."""
+        """Return for each hidden layer ‖T_l‖_{1,∞} of each network."""
         pairs = zip(self.weights[:-1], self.biases[:-1], strict=True)
         return [(w.detach().double().abs().sum(2) + b.detach().double().abs()).amax(1).tolist() for w, b in pairs]
 
@@ -212,7 +212,7 @@ def _make_optimizers(stack: Stack, c: float | None, recipe: Recipe) -> list[Opti
 
 
 def _make_draws(samples: Sequence[Tensor], batch: int, seed: int, device: torch.device) -> Callable[[], Tensor]:
-    """A function that draws a batch of places for each network, (networks, batch)."""
+    """Return a function that draws a batch of places for each network, (networks, batch)."""
     generator = torch.Generator().manual_seed(seed)
     counts = torch.tensor([len(places) for places in samples])[:, None]
     padded = torch.nn.utils.rnn.pad_sequence([places.cpu() for places in samples], batch_first=True)
@@ -248,7 +248,7 @@ def _stack(tensors: Sequence[Tensor], device: str) -> Tensor:
 
 @torch.no_grad()
 def measure(stack: Stack, task: Task, network: int, train_places: Tensor, test_places: Tensor) -> dict[str, float]:
-    """One network's losses in training and test, their gap, and for classification the accuracies."""
+    """Return one network's losses in training and test, their gap, and for classification the accuracies."""
     found: dict[str, float] = {}
     for name, places in (("train", train_places), ("test", test_places)):
         outputs = stack.outputs(network, task.inputs[places])

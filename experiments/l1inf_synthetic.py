@@ -93,13 +93,13 @@ class Draws:
 
 
 def draw_linear(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Samples of the regression, whose coefficients are those of the experiment on bounds."""
+    """Draw samples of the regression, whose coefficients are those of the experiment on bounds."""
     beta = torch.empty(100).uniform_(0.15, 150, generator=torch.Generator().manual_seed(0))
     return draw_linear_samples(n, beta, generator)
 
 
 def run_regression(plan: RegressionPlan, device: str) -> dict[str, Any]:
-    """A row for each c: losses in training and test, their gap, and the share of zeros."""
+    """Return a row for each c: losses in training and test, their gap, and the share of zeros."""
     draws = Draws.of(draw_linear, plan.draws, plan.train, plan.test, device)
     rows = []
     with reporting(True, "regression", len(plan.cs)) as report:
@@ -111,7 +111,7 @@ def run_regression(plan: RegressionPlan, device: str) -> dict[str, Any]:
 
 
 def run_classification(plan: ClassificationPlan, device: str) -> dict[str, Any]:
-    """Rows of both tables, each with its hidden widths, size and c, and the controls."""
+    """Return rows of both tables, each with its hidden widths, size and c, and the controls."""
     draws = Draws.of(draw_classified_samples, plan.draws, max(plan.sizes), plan.test, device)
     middle, smallest = plan.depths[1], plan.sizes[:1]
     settings: list[Setting] = [
@@ -135,7 +135,7 @@ def run_classification(plan: ClassificationPlan, device: str) -> dict[str, Any]:
 
 
 def run_fresh(plan: ClassificationPlan, device: str) -> dict[str, Any]:
-    """A column of the tables again, with draws that had no part in the choice of the recipe."""
+    """Return a column of the tables again, with draws that had no part in the choice of the recipe."""
     draws = Draws.of(draw_classified_samples, plan.draws, plan.sizes[0], plan.test, device, first=plan.draws)
     hidden = plan.depths[1]
     rows: list[dict[str, Any]] = []
@@ -150,7 +150,7 @@ def run_fresh(plan: ClassificationPlan, device: str) -> dict[str, Any]:
 def train_networks(
     widths: Sequence[int], draws: Draws, regularizer: Regularizer, recipe: Recipe, sizes: Sequence[int] = ()
 ) -> list[dict[str, float]]:
-    """For every size, and for every draw within it, the figures of a network trained on so many of its samples."""
+    """Return, for every size and every draw within it, the figures of a network trained on so many of its samples."""
     stack, samples = train_stack_on_draws(widths, draws, regularizer, recipe, sizes)
     sparsity = stack.sparsity()
     return [
@@ -162,7 +162,7 @@ def train_networks(
 def train_stack_on_draws(
     widths: Sequence[int], draws: Draws, regularizer: Regularizer, recipe: Recipe, sizes: Sequence[int] = ()
 ) -> tuple[Stack, list[Tensor]]:
-    """The networks, and the places of the samples that each was trained on."""
+    """Return the networks, and the places of the samples that each was trained on."""
     samples = [places[:size] for size in sizes or [len(draws.train[0])] for places in draws.train]
     seeds = [draws.first + number % len(draws.train) for number in range(len(samples))]
     stack = Stack(widths, seeds, str(draws.task.inputs.device))
@@ -171,7 +171,7 @@ def train_stack_on_draws(
 
 
 def _average(networks: Sequence[dict[str, float]]) -> dict[str, Any]:
-    """The mean of every figure, and of the accuracy and the gap each network's."""
+    """Return the mean of every figure, and of the accuracy and the gap each network's."""
     means: dict[str, Any] = {name: sum(each[name] for each in networks) / len(networks) for name in networks[0]}
     return {**means, "gaps": [each["gap"] for each in networks]} | (
         {"test accuracies": [each["test accuracy"] for each in networks]} if "test accuracy" in means else {}
@@ -197,7 +197,8 @@ SHORT_COLUMNS = ColumnsPlan(recipe=Recipe(steps=500))
 
 
 def run_columns(plan: ColumnsPlan, device: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What of the first layer belongs to the inputs that matter, without and with c; and the weights to be drawn.
+    """Return what of the first layer belongs to the inputs that matter, without and with c; and the weights to be
+    drawn.
 
     Units without a way to the output, because of zeros in later layers, have not been trained and say nothing; each
     unit counts by its influence, Π_l |W_l| summed over the outputs.

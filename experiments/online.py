@@ -127,7 +127,7 @@ PARTS = (*FULL, "growth", "moves", "spread", "xnor")
 
 
 def run(part: str, full: bool, device: str) -> Figures:
-    """The figures of one part."""
+    """Return the figures of one part."""
     if part == "growth":
         return run_growth(FULL_GROWTH if full else SHORT_GROWTH, device)
     if part == "moves":
@@ -140,7 +140,7 @@ def run(part: str, full: bool, device: str) -> Figures:
 
 
 def learn(asked: RunSettings, device: str, name: str = "") -> Figures:
-    """A run, its account, and its curves; seconds are of a processor."""
+    """Return a run, its account, and its curves; seconds are of a processor."""
     began = time.process_time()
     with reporting(True, name or asked.data, asked.rounds) as report:
         done = run_online(
@@ -152,7 +152,7 @@ def learn(asked: RunSettings, device: str, name: str = "") -> Figures:
 
 
 def run_growth(plan: Growth, device: str) -> Figures:
-    """The regret against the network trained offline, and its bounds, by T and λ; means over seeds."""
+    """Return the regret against the network trained offline, and its bounds, by T and λ; means over seeds."""
     rows = []
     for rule in (FIXED, ROOT):
         for rounds in plan.rounds:
@@ -177,7 +177,7 @@ REGRETS = ("regret", "bound, least", "bound, shifted prior")
 
 
 def compute_regrets(found: Mapping[str, Any]) -> dict[str, float]:
-    """What the learner lost, and what bounds say of it, less what the network trained offline lost."""
+    """Return what the learner lost, and what bounds say of it, less what the network trained offline lost."""
     expert = found["loss of the network trained offline"]
     values = (found["expected loss"], found["bounds"][LEAST_BOUND]["value"], found["bounds"][OFFLINE]["value"])
     return {name: value - expert for name, value in zip(REGRETS, values, strict=True)}
@@ -188,7 +188,7 @@ def _average(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def fit_exponent(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    """The slope of log(value) by log(T), by least squares; None where a value is not above 0."""
+    """Return the slope of log(value) by log(T), by least squares; None where a value is not above 0."""
     if not all(row[name] > 0 for row in rows) or len(rows) < 2:
         return None
     x, y = ([math.log(row[each]) for row in rows] for each in ("rounds", name))
@@ -199,7 +199,7 @@ def fit_exponent(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:
 
 
 def run_moves(plan: Moves, device: str) -> Figures:
-    """Loss, error and time by how many past rounds a move sees."""
+    """Return loss, error and time by how many past rounds a move sees."""
     rows = []
     for subsample in plan.subsamples:
         runs = [
@@ -212,7 +212,7 @@ def run_moves(plan: Moves, device: str) -> Figures:
 
 
 def spread(plans: Mapping[str, Spread], device: str) -> Figures:
-    """The posterior over architectures in the end, loss and error, by stream, spread and seed."""
+    """Return the posterior over architectures in the end, loss and error, by stream, spread and seed."""
     names = ("architectures", "expected loss", "error of the averaged prediction", "seconds")
     rows = []
     for stream, plan in plans.items():
@@ -225,7 +225,7 @@ def spread(plans: Mapping[str, Spread], device: str) -> Figures:
 
 
 def run_xnor(plans: Mapping[str, Beside], device: str) -> Figures:
-    """XNOR networks beside real-valued ones, on each stream."""
+    """Run XNOR networks beside real-valued ones, on each stream."""
     rows = {}
     for stream, plan in plans.items():
         for space in ("xnor", plan.real):
@@ -238,7 +238,7 @@ def run_xnor(plans: Mapping[str, Beside], device: str) -> Figures:
 
 
 def show_run(figures: Mapping[str, Any]) -> None:
-    """A stream's account."""
+    """Print a stream's account."""
     asked, rounds = figures["asked"], figures["asked"]["rounds"]
     print(f"\n{asked['data']}, {asked['space']}: {rounds} rounds of {asked['batch']}, {asked['particles']} particles")
     print(f"{'loss over all rounds, nats':54}{'sum':>10}{'a round':>10}")
@@ -329,7 +329,7 @@ def select_stored(target: Path, part: str, figures: Figures) -> None:
 
 
 def drop_curves(figures: Figures) -> Figures:
-    """Figures without what is known of single rounds."""
+    """Return figures without what is known of single rounds."""
     return {name: value for name, value in figures.items() if name != "curves"}
 
 

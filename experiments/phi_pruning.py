@@ -129,19 +129,19 @@ class Job:
 
 @lru_cache(maxsize=1)  # the jobs of one seed come one after the other, and all begin with its dense network
 def trace_dense_network(job: Job) -> Network:
-    """The dense network that a job trains, as a graph."""
+    """Return the dense network that a job trains, as a graph."""
     return trace(job.run().model.cpu(), example_input(job.plan.model))
 
 
 def prune_network(dense: Network, method: str, level: float, plan: Plan) -> Compressed:
-    """The dense network pruned as the thesis does, the final layer at half the rate."""
+    """Return the dense network pruned as the thesis does, the final layer at half the rate."""
     if method == RESCALED:
         return prune(rescale(dense, plan.settings.seed), level, halve_final=True, **METHODS["MP"])
     return prune(dense, level, halve_final=True, **METHODS[method])
 
 
 def is_invariant(net: Network, plan: Plan) -> bool:
-    """Whether Φ-pruning prunes the same weights before and after a rescaling, at all levels."""
+    """Return whether Φ-pruning prunes the same weights before and after a rescaling, at all levels."""
     rescaled = rescale(net, plan.settings.seed)
     pairs = [
         (prune_network(net, method, level, plan).masks, prune_network(rescaled, method, level, plan).masks)
@@ -152,7 +152,7 @@ def is_invariant(net: Network, plan: Plan) -> bool:
 
 
 def run(plan: Plan, directory: Path, device: str, workers: int, seeds: int) -> tuple[list[dict[str, Any]], Network]:
-    """The figures of every seed, after all trainings, `workers` at a time; and the last seed's dense network."""
+    """Return the figures of every seed, after all trainings, `workers` at a time; and the last seed's dense network."""
     dense = [
         Job(replace(plan, settings=replace(plan.settings, seed=seed)), directory / f"seed_{seed}", device)
         for seed in range(seeds)
@@ -178,7 +178,7 @@ def _run_jobs(task: str, jobs: Sequence[Job], workers: int) -> dict[Job, Trained
 
 
 def _collect_figures(dense: Job, net: Network, results: Mapping[Job, Trained]) -> dict[str, Any]:
-    """What one dense network and those pruned from it gave."""
+    """Return what one dense network and those pruned from it gave."""
     plan, test = dense.plan, load_data(dense.plan.test)
     own = {(job.method, job.level): trained for job, trained in results.items() if job.plan == plan}
 
@@ -219,7 +219,7 @@ def _list_curve(trained: Trained) -> list[Any]:
 
 
 def show(studies: Sequence[Mapping[str, Any]], plan: Plan) -> None:
-    """The thesis' tables with ours beside them."""
+    """Print the thesis' tables with ours beside them."""
     print(f"\nIn parentheses: the thesis, ResNet-18 on ImageNet. Ours: {plan.model} on {plan.data}.")
     print("\nTable 3.1: overlap with magnitude pruning, %")
     ours = {name: _collect_over(studies, "overlap with MP", name) for name in (*THESIS_OVERLAP, RESCALED)}
@@ -248,13 +248,13 @@ def _collect_over(studies: Sequence[Mapping[str, Any]], figure: str, method: str
 
 
 def _spread(values: Sequence[float]) -> str:
-    """Mean and standard deviation over seeds, in per cent."""
+    """Return mean and standard deviation over seeds, in per cent."""
     mean = f"{100 * statistics.mean(values):.1f}"
     return mean if len(values) == 1 else f"{mean} ± {100 * statistics.stdev(values):.1f}"
 
 
 def draw_figures(net: Network, curves: Mapping[str, Sequence[tuple[int, float]]], plan: Plan, target: Path) -> None:
-    """Figures 3.7 (at the highest level) and 3.8, as TARGET_curves.svg and TARGET_scatter.svg."""
+    """Draw figures 3.7 (at the highest level) and 3.8, as TARGET_curves.svg and TARGET_scatter.svg."""
     networks = {"as trained": net, "randomly rescaled": rescale(net, plan.settings.seed)}
     draw(lambda path: magnitude_against_cost(networks, path), Path(f"{target}_scatter.svg"))
     highest = f" {max(plan.levels):.0%}"

@@ -60,7 +60,7 @@ def draw_panels(panels: Sequence[Panel], path: Path) -> None:
 
 
 def shorten(svg: str) -> str:
-    """The same picture in less text.
+    """Return the same picture in less text.
 
     Coordinates go to a hundredth of a point, paths and groups into few lines, and pixels to a palette. What matplotlib
     writes and nothing refers to goes: metadata, comments, names of groups, indentation, turns by 0°, and a style at
@@ -80,7 +80,7 @@ def _round_numbers(coordinates: str) -> str:
 
 
 def _apply_palette(encoded: str) -> str:
-    """A PNG image of few colours, such as dots of one ink, with a byte a pixel instead of four."""
+    """Return a PNG image of few colours, such as dots of one ink, with a byte a pixel instead of four."""
     from PIL import Image  # there with matplotlib, which drew the image
 
     image, smaller = Image.open(BytesIO(b64decode(encoded))), BytesIO()

@@ -23,7 +23,7 @@ WIDTH = 120  # characters of a line
 
 
 def describe_environment() -> dict[str, Any]:
-    """The command, the day and the machine."""
+    """Return the command, the day and the machine."""
     own = sys.modules["__main__"].__spec__
     script = [os.path.relpath(sys.argv[0])] if sys.argv[0] else []  # none in an interactive session
     program = ["-m", own.name.removesuffix(".__main__")] if own else script
@@ -80,7 +80,7 @@ def write_json(value: Any, indent: int = 0, before: int = 0) -> str:
 
 
 def _fill(items: Sequence[str], width: int) -> list[str]:
-    """Lines of items with commas between, each with as many as there is room for."""
+    """Return lines of items with commas between, each with as many as there is room for."""
     lines = [""]
     for place, item in enumerate(items):
         piece = item + ("," if place < len(items) - 1 else "")
@@ -118,7 +118,7 @@ def _read_stored_parts(path: Path) -> dict[str, Any]:
 
 
 def _name_processor() -> str:
-    """Model name and the widest vector instructions."""
+    """Return model name and the widest vector instructions."""
     info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     lines = dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
     fields = {key.strip(): value.strip() for key, value in lines.items()}

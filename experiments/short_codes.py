@@ -68,7 +68,7 @@ STORED = RESULTS / "short_codes"
 def make_small_network(
     shape: Shape, weights: Mapping[str, Tensor], example: Tensor, steps: Sequence[Mapping[str, Any]] = ()
 ) -> Compressed:
-    """Ternary weights as a network with codes.
+    """Return ternary weights as a network with codes.
 
     Args:
         shape: of the network.
@@ -86,7 +86,7 @@ def make_small_network(
 
 
 def certify_network(small: Compressed, shape: Shape, train: Data, test: Data | None = None) -> dict[str, Any]:
-    """Bits, training errors and the bound of a network; the test error is beside them for information.
+    """Return bits, training errors and the bound of a network; the test error is beside them for information.
 
     Raises:
         CorruptArtifact: the message does not give back the network.
@@ -118,7 +118,7 @@ def certify_network(small: Compressed, shape: Shape, train: Data, test: Data | N
 
 
 def run(name: str, directory: Path, plan: Plan | None, device: str, steps: int) -> dict[str, Any]:
-    """The figures of one dataset: of the stored network, or (with a plan) of one that is trained and stored."""
+    """Return the figures of one dataset: of the stored network, or (with a plan) of one that is trained and stored."""
     train, test = load_data(f"{name}:train"), load_data(f"{name}:test")
     path = directory / f"{name}.tamis"
     shape = PLANS[name].shape

@@ -47,7 +47,7 @@ class Shape:
 
 
 def make_cosines(side: int, count: int | None = None) -> Tensor:
-    """The `count` filters of lowest frequency among the side × side orthonormal cosines, (count, side, side)."""
+    """Return the `count` filters of lowest frequency among the side × side orthonormal cosines, (count, side, side)."""
     places = torch.arange(side, dtype=torch.float64) + 0.5
     waves = torch.stack([torch.cos(math.pi * places * frequency / side) for frequency in range(side)])
     waves = waves / waves.norm(dim=1, keepdim=True)
@@ -57,12 +57,12 @@ def make_cosines(side: int, count: int | None = None) -> Tensor:
 
 
 def normalise(values: Tensor) -> Tensor:
-    """Each sample with mean 0 and deviation 1, over everything but the batch."""
+    """Return each sample with mean 0 and deviation 1, over everything but the batch."""
     return functional.layer_norm(values.float(), values.shape[1:]).to(values.dtype)
 
 
 def split_signs(values: Tensor) -> Tensor:
-    """relu(x) and relu(−x), side by side."""
+    """Return relu(x) and relu(−x), side by side."""
     return torch.cat([functional.relu(values), functional.relu(-values)], dim=1)
 
 
@@ -89,7 +89,7 @@ class Stage(nn.Module):
         return self.hand_on(values, outputs)
 
     def hand_on(self, values: Tensor, outputs: Tensor) -> Tensor:
-        """What the next stage gets, of a stage's inputs and of what its filters answer."""
+        """Return what the next stage gets, of a stage's inputs and of what its filters answer."""
         outputs = split_signs(normalise(outputs))
         if self.kept:
             outputs = torch.cat([values, outputs], dim=1)
@@ -132,7 +132,7 @@ class ReadOut(nn.Module):
         return functional.linear(self.features(values), self.weight[:, :-1], self.weight[:, -1])
 
     def features(self, values: Tensor) -> Tensor:
-        """What the weights, but for the bias, combine."""
+        """Return what the weights, but for the bias, combine."""
         means = functional.adaptive_avg_pool2d(values.float(), self.grid)
         return normalise(torch.einsum("nchw,khw->nck", means, self.bank).flatten(1))
 
@@ -167,7 +167,7 @@ class ShortNetwork(nn.Module):
 
 
 def prepare(images: Tensor) -> Tensor:
-    """uint8 images on a fixed scale, colours as opponents; nothing is measured on the data."""
+    """Return uint8 images on a fixed scale, colours as opponents; nothing is measured on the data."""
     values = images.float() / 255
     if images.shape[1] == 1:
         return 2 * values - 0.5

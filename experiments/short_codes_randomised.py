@@ -74,25 +74,25 @@ BATCHES = {"cpu": 100, "cuda": 2000}  # images that networks are drawn for toget
 
 
 def store_odds(odds: Tensor) -> Tensor:
-    """Log-odds (3, …) of −1, 0 and 1 as steps, those of −1 and of 1 against 0: int8 (2, …)."""
+    """Return log-odds (3, …) of −1, 0 and 1 as steps, those of −1 and of 1 against 0: int8 (2, …)."""
     steps = ((odds - odds[1]) / STEP).round().clamp(-127, 127)
     return steps[[0, 2]].to(torch.int8)
 
 
 def compute_law(steps: Tensor) -> Tensor:
-    """The law (3, …) of stored log-odds, in float64."""
+    """Return the law (3, …) of stored log-odds, in float64."""
     below, above = steps.double() * STEP
     return torch.stack([below, torch.zeros_like(below), above]).softmax(dim=0)
 
 
 def choose_prior_density(law: Tensor, waves: int) -> Tensor:
-    """For each cosine, the density of LEVELS that is nearest to the mean law's: what the prior's bits say."""
+    """Return for each cosine the density of LEVELS that is nearest to the mean law's: what the prior's bits say."""
     thirds = (-3 * compute_densities(law, waves).log2()).round().clamp(1, LEVELS)
     return torch.exp2(-thirds / 3)
 
 
 def count_bits_by_part(laws: Mapping[str, Tensor], waves: Sequence[int]) -> dict[str, float]:
-    """Bits of divergence of each matrix of weights from its prior, and those that name the prior."""
+    """Return bits of divergence of each matrix of weights from its prior, and those that name the prior."""
     each = zip(laws.items(), waves, strict=True)
     bits = {name: float(divergence(law, count, choose_prior_density(law, count))) for (name, law), count in each}
     return bits | {"prior": sum(waves) * math.log2(LEVELS), "architecture": math.log2(CANDIDATES)}
@@ -100,7 +100,7 @@ def count_bits_by_part(laws: Mapping[str, Tensor], waves: Sequence[int]) -> dict
 
 @torch.no_grad()
 def count_errors_of_draws(shape: Shape, laws: Mapping[str, Tensor], data: Data, passes: int) -> int:
-    """Errors in so many passes over the data, each image with a network of its own, computed where the data is."""
+    """Return errors in so many passes over the data, each image with its own network, computed where the data is."""
     device = data.inputs.device
     net = ShortNetwork(shape).to(device)
     banks = [spread_bank(stage) for stage in net.each_stage]
@@ -117,7 +117,8 @@ def count_errors_of_draws(shape: Shape, laws: Mapping[str, Tensor], data: Data, 
 
 
 def maurer_constant(n: int) -> float:
-    """ξ(n) = Σ_k C(n, k) (k/n)^k (1 − k/n)^{n−k}, rounded up: E exp(n·kl(ê ‖ e)) for the coin for which it is largest.
+    """Compute ξ(n) = Σ_k C(n, k) (k/n)^k (1 − k/n)^{n−k}, rounded up: E exp(n·kl(ê ‖ e)) for the coin for which it is
+    largest.
 
     It is about √(πn/2) + 2/3, and at most 2√n for n ≥ 8.
 
@@ -168,7 +169,7 @@ def randomised_bound(errors: int, draws: int, bits: float, n: int, share: float 
 def certify_draws(
     shape: Shape, laws: Mapping[str, Tensor], train: Data, passes: int, test: Data | None = None
 ) -> dict[str, Any]:
-    """Bits, errors of draws and the bound; the test error is beside them for information."""
+    """Return bits, errors of draws and the bound; the test error is beside them for information."""
     errors = count_errors_of_draws(shape, laws, train, passes)
     figures = bound_draws(shape, laws, errors, passes * len(train), len(train))
     if test is None:
@@ -178,7 +179,7 @@ def certify_draws(
 
 
 def bound_draws(shape: Shape, laws: Mapping[str, Tensor], errors: int, draws: int, n: int) -> dict[str, Any]:
-    """Bits and the bound, from errors that were counted."""
+    """Return bits and the bound, from errors that were counted."""
     bits = count_bits_by_part(laws, count_waves(ShortNetwork(shape)))
     alone, together = (randomised_bound(errors, draws, sum(bits.values()), n, share) for share in (1.0, 1 / QUOTED))
     return {
@@ -203,13 +204,13 @@ def save_laws(path: Path, odds: Mapping[str, Tensor]) -> None:
 
 
 def load_laws(path: Path) -> dict[str, Tensor]:
-    """The laws by parameter."""
+    """Return the laws by parameter."""
     with np.load(path) as file:
         return {name: compute_law(torch.from_numpy(file[name])) for name in file.files}
 
 
 def run(path: Path, plan: RandomisedPlan | None, device: str, steps: int, passes: int, seed: int = 0) -> dict[str, Any]:
-    """The figures of the stored laws, or (with a plan) of laws that are trained and stored."""
+    """Return the figures of the stored laws, or (with a plan) of laws that are trained and stored."""
     train, test = load_data(f"{NAME}:train").to(device), load_data(f"{NAME}:test").to(device)
     shape = SHAPE if plan is None else plan.shape
     if plan is not None:
@@ -220,7 +221,7 @@ def run(path: Path, plan: RandomisedPlan | None, device: str, steps: int, passes
 
 
 def run_counted(path: Path, stored: Path) -> dict[str, Any]:
-    """The figures of stored laws whose errors were counted before, with how and when that was."""
+    """Return the figures of stored laws whose errors were counted before, with how and when that was."""
     record = json.loads(stored.read_text())
     before = record["figures"]
     counts = (before[name] for name in ("errors of draws", "draws", "training samples"))

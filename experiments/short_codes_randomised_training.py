@@ -55,7 +55,7 @@ class RandomisedTrainer(Trainer):
     plan: RandomisedPlan
 
     def step(self) -> None:
-        """One step: may be captured as a CUDA graph and replayed."""
+        """Take one step; it may be captured as a CUDA graph and replayed."""
         chosen = torch.randint(len(self.labels), (self.plan.batch,), device=self.labels.device)
         labels, part = self.labels[chosen], self.done / self.steps
         laws = [odds.softmax(dim=0) for odds in self.odds]
@@ -74,25 +74,25 @@ class RandomisedTrainer(Trainer):
 
 
 def train_odds(plan: RandomisedPlan, train: Data, steps: int) -> dict[str, Tensor]:
-    """The log-odds (3, …) of −1, 0 and 1 by parameter, after so many steps; they are returned on the CPU."""
+    """Return the log-odds (3, …) of −1, 0 and 1 by parameter, after so many steps; they are returned on the CPU."""
     trainer = RandomisedTrainer(plan, run_stem(plan.shape, train), train.labels, steps)
     run_steps(trainer, steps)
     return {name: odds.detach().cpu() for name, odds in zip(trainer.names, trainer.odds, strict=True)}
 
 
 def count_waves(net: ShortNetwork) -> list[int]:
-    """For each matrix of weights, how many cosines there are: columns of one cosine are so many apart."""
+    """Return for each matrix of weights how many cosines there are: columns of one cosine are so many apart."""
     return [*(len(stage.bank) for stage in net.each_stage), len(net.readout.bank)]
 
 
 def compute_densities(law: Tensor, waves: int) -> Tensor:
-    """For each cosine, the mean probability that a weight of it is not zero; the bias counts with the first."""
+    """Return for each cosine the mean probability that a weight of it is not zero; the bias counts with the first."""
     nonzero = 1 - law[1]
     return torch.stack([nonzero[:, wave::waves].mean() for wave in range(waves)])
 
 
 def divergence(law: Tensor, waves: int, density: Tensor | None = None) -> Tensor:
-    """KL(laws ‖ prior) in bits, of a matrix of weights.
+    """Compute KL(laws ‖ prior) in bits, of a matrix of weights.
 
     Args:
         law: (3, rows, columns), the probabilities of −1, 0 and 1.
@@ -110,7 +110,7 @@ def divergence(law: Tensor, waves: int, density: Tensor | None = None) -> Tensor
 def compute_outputs_of_draws(
     net: ShortNetwork, banks: Sequence[tuple[Tensor, int]], laws: Sequence[Tensor], values: Tensor
 ) -> Tensor:
-    """The outputs of a network for each image, drawn independently.
+    """Return the outputs of a network for each image, drawn independently.
 
     Args:
         net, banks: the network, whose own weights do not count, and the cosines of its stages as `spread_bank` gives
@@ -135,7 +135,7 @@ def compute_outputs_of_draws(
 
 
 def repeat_edges(values: Tensor, margin: int) -> Tensor:
-    """Images with their edges repeated around them, as `pad` does it, with channels last."""
+    """Return images with their edges repeated around them, as `pad` does it, with channels last."""
     values = values.permute(0, 2, 3, 1)
     for axis in (1, 2):
         first, last = values.narrow(axis, 0, 1), values.narrow(axis, -1, 1)
@@ -144,7 +144,7 @@ def repeat_edges(values: Tensor, margin: int) -> Tensor:
 
 
 def _draw(responses: Tensor, law: Tensor, shift: float) -> tuple[Tensor, Tensor]:
-    """Sums of responses with weights drawn for each image, and the number of nonzero weights of each sum."""
+    """Return sums of responses with weights drawn for each image, and the number of nonzero weights of each sum."""
     with torch.no_grad():
         chance = torch.rand((len(responses), *law.shape[1:]), device=law.device)
         weights = (chance >= law[0] + law[1]).to(responses.dtype) - (chance < law[0]).to(responses.dtype)
@@ -156,7 +156,7 @@ def _draw(responses: Tensor, law: Tensor, shift: float) -> tuple[Tensor, Tensor]
 
 
 def _add_pathwise_gradient(sums: Tensor, responses: Tensor, law: Tensor, shift: float) -> Tensor:
-    """Zero, with the gradient of mean + ε · deviation, for the ε that gives these sums."""
+    """Return zero, with the gradient of mean + ε · deviation, for the ε that gives these sums."""
     kind = responses.dtype
     mean = law[2] - law[0]
     spread = 1 - law[1] - mean.square()

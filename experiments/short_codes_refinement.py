@@ -36,7 +36,7 @@ class Change(NamedTuple):
 
 
 def refine(shape: Shape, weights: Mapping[str, Tensor], train: Data, rounds: int) -> dict[str, Tensor]:
-    """The weights after some rounds over all layers, the last one first; they are returned on the CPU.
+    """Return the weights after some rounds over all layers, the last one first; they are returned on the CPU.
 
     Args:
         shape: of the network.
@@ -106,7 +106,7 @@ class Search:
         return torch.cat([self.net.stem(prepare(batch)) for batch in images.split(AT_ONCE)])
 
     def iterate_inputs(self, place: int) -> Iterator[Tensor]:
-        """The inputs of a stage, or, after the last stage, of the read-out."""
+        """Yield the inputs of a stage, or, after the last stage, of the read-out."""
         for part in self.parts:
             values = part
             for stage in self.stages[:place]:
@@ -114,7 +114,7 @@ class Search:
             yield values
 
     def resume(self, place: int, passed: list[Tensor | None], sums: list[Tensor]) -> Iterator[Tensor]:
-        """The inputs of the read-out, from the sums of a stage on."""
+        """Yield the inputs of the read-out, from the sums of a stage on."""
         stage = self.stages[place]
         norms = (stage.weight.square().sum(dim=1) + FLOOR).rsqrt()[:, None, None]
         for handed, total in zip(passed, sums, strict=True):
@@ -125,12 +125,14 @@ class Search:
             yield values
 
     def count(self, reaching: Iterator[Tensor]) -> int:
-        """Training errors, from the inputs of the read-out."""
+        """Count training errors, from the inputs of the read-out."""
         answers = torch.cat([self.net.readout(values).argmax(dim=1) for values in reaching])
         return int((answers != self.labels).sum())
 
     def _compute_gradient(self, place: int, values: list[Tensor]) -> Tensor:
-        """That of the mean cross-entropy, with outputs scaled by what makes it least, in a stage's weights."""
+        """Compute the gradient of the mean cross-entropy, with outputs scaled by what makes it least, in a stage's
+        weights.
+        """
         stage = self.stages[place]
         labels = self.labels.split(TOGETHER)
         outputs = self.net.readout(next(self.iterate_inputs(len(self.stages))))
@@ -158,7 +160,7 @@ class Search:
 
 
 def compute_sums(stage: Stage, values: Tensor) -> Tensor:
-    """What a stage's filters answer before they are divided by their norms."""
+    """Return what a stage's filters answer before they are divided by their norms."""
     weight = stage.weight
     terms = weight[:, :-1].reshape(len(weight), stage.channels, len(stage.bank))
     filters = torch.einsum("ock,khw->ochw", terms, stage.bank)
@@ -167,7 +169,7 @@ def compute_sums(stage: Stage, values: Tensor) -> Tensor:
 
 
 def _compute_response(stage: Stage, values: Tensor, column: int) -> Tensor | float:
-    """What one weight, if it is 1, adds to the sums of its filter."""
+    """Return what one weight, if it is 1, adds to the sums of its filter."""
     channel, wave = divmod(column, len(stage.bank))
     if channel == stage.channels:
         return SHIFT
@@ -177,7 +179,9 @@ def _compute_response(stage: Stage, values: Tensor, column: int) -> Tensor | flo
 
 
 def _list_changes(weight: Tensor, gradient: Tensor, most: int) -> list[list[Change]]:
-    """Changes of one weight, or of one that goes and one that comes, in the order of what the gradient says of them."""
+    """Return changes of one weight, or of one that goes and one that comes, in the order of what the gradient says of
+    them.
+    """
     entries, nonzeros = weight.numel(), max(int(weight.count_nonzero()), 1)
     bits = math.log2(entries / nonzeros) + 1
     single: list[tuple[float, Change]] = []

@@ -17,7 +17,7 @@ BEST_FEW = 8  # changes of each kind that are tried after a count
 
 
 def change_errors(readout: Tensor, features: Tensor, labels: Tensor) -> Tensor:
-    """Errors after each weight was moved by −1 and by +1, (2, classes, features).
+    """Return errors after each weight was moved by −1 and by +1, (2, classes, features).
 
     Args:
         readout: the weights, (classes, features).
@@ -76,13 +76,13 @@ def sweep(readout: Tensor, features: Tensor, labels: Tensor, others: float) -> b
 
 
 def _score(outputs: Tensor, readout: Tensor, labels: Tensor, others: float) -> float:
-    """An upper bound of the error rate, by Chernoff's inequality: fast, and in the order of the exact one."""
+    """Return an upper bound of the error rate, by Chernoff's inequality: fast, and in the order of the exact one."""
     rate = float((outputs.argmax(dim=1) != labels).double().mean())
     return chernoff(rate, (others + code_bits(readout)) * math.log(2) / len(labels))
 
 
 def chernoff(rate: float, divergence: float) -> float:
-    """The largest p with kl(rate, p) ≤ divergence, rounded up."""
+    """Return the largest p with kl(rate, p) ≤ divergence, rounded up."""
     low, high = rate, 1.0
     for _ in range(50):
         middle = (low + high) / 2
@@ -96,7 +96,7 @@ def chernoff(rate: float, divergence: float) -> float:
 
 
 def code_bits(weights: Tensor) -> float:
-    """log₂ of the number of ternary matrices with as many nonzeros, and of the possible numbers."""
+    """Compute log₂ of the number of ternary matrices with as many nonzeros, and of the possible numbers."""
     entries, nonzeros = weights.numel(), int(weights.count_nonzero())
     supports = math.lgamma(entries + 1) - math.lgamma(nonzeros + 1) - math.lgamma(entries - nonzeros + 1)
     return math.log2(entries + 1) + supports / math.log(2) + nonzeros

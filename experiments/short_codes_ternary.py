@@ -17,7 +17,7 @@ from tamis.errors import CorruptArtifact
 
 
 def encode(weights: Mapping[str, Tensor]) -> tuple[int, int]:
-    """The message, and how many messages there are with these numbers of nonzeros, times all such numbers.
+    """Return the message, and how many messages there are with these numbers of nonzeros, times all such numbers.
 
     Args:
         weights: of −1, 0 and 1, by name; the receiver knows names and shapes.
@@ -42,7 +42,7 @@ def encode(weights: Mapping[str, Tensor]) -> tuple[int, int]:
 
 
 def decode(number: int, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
-    """The weights that a message tells, for the names and shapes of an architecture.
+    """Return the weights that a message tells, for the names and shapes of an architecture.
 
     Raises:
         CorruptArtifact: the number is no message.
@@ -62,12 +62,12 @@ def decode(number: int, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tens
 
 
 def count_bits(base: int) -> int:
-    """How many bits a message takes that is one of `base`."""
+    """Return how many bits a message takes that is one of `base`."""
     return (base - 1).bit_length()
 
 
 def _find_places(rank: int, entries: int, count: int) -> list[int]:
-    """The choice of this rank, from the last place to the first."""
+    """Return the choice of this rank, from the last place to the first."""
     places, place = [], entries
     for position in range(count, 0, -1):
         place -= 1

@@ -85,11 +85,11 @@ class Trainer:
         self.banks = [spread_bank(stage) for stage in self.net.each_stage]
 
     def weights(self) -> dict[str, Tensor]:
-        """The likeliest ternary weights by name."""
+        """Return the likeliest ternary weights by name."""
         return {name: odds.detach().argmax(dim=0).float() - 1 for name, odds in zip(self.names, self.odds, strict=True)}
 
     def step(self) -> None:
-        """One step: may be captured as a CUDA graph and replayed."""
+        """Take one step; it may be captured as a CUDA graph and replayed."""
         chosen = torch.randint(len(self.labels), (self.plan.batch,), device=self.labels.device)
         part = self.done / self.steps
         settled = ((part - self.plan.free) / (SETTLED - self.plan.free)).clamp(0, 1)
@@ -104,7 +104,7 @@ class Trainer:
             self._move(gradients, part)
 
     def _move(self, gradients: Sequence[Tensor], part: Tensor) -> None:
-        """A step of Adam."""
+        """Take a step of Adam."""
         self.done += 1
         rate = self.plan.rate * (self.done / WARM_UP).clamp(max=1) * (0.5 + 0.5 * (math.pi * part).cos()) + 1e-5
         corrections = [1 - torch.exp(self.done * math.log(beta)) for beta in BETAS]
@@ -116,7 +116,7 @@ class Trainer:
 
 
 def code_length(law: Tensor, certain: Tensor | float) -> Tensor:
-    """Bits for weights drawn from a law (3, …): CE(q, q̄) − (1 − certain)·H(q), where q̄ has equal signs."""
+    """Return bits for weights drawn from a law (3, …): CE(q, q̄) − (1 − certain)·H(q), where q̄ has equal signs."""
     nonzero = (1 - law[1]).mean().clamp(1e-6, 1 - 1e-6)
     count = law[1].numel()
     cross = -count * (nonzero * (nonzero / 2).log() + (1 - nonzero) * (1 - nonzero).log())
@@ -125,7 +125,9 @@ def code_length(law: Tensor, certain: Tensor | float) -> Tensor:
 
 
 def spread_bank(stage: Stage) -> tuple[Tensor, int]:
-    """A stage's cosines as filters, and the groups of that convolution. On a GPU one dense convolution is faster."""
+    """Return a stage's cosines as filters, and the groups of that convolution. On a GPU one dense convolution is
+    faster.
+    """
     if stage.bank.device.type == "cpu":
         return stage.bank.repeat(stage.channels, 1, 1)[:, None], stage.channels
     places = torch.eye(stage.channels, device=stage.bank.device)
@@ -136,7 +138,7 @@ def spread_bank(stage: Stage) -> tuple[Tensor, int]:
 def draw_outputs(
     net: ShortNetwork, banks: Sequence[tuple[Tensor, int]], laws: Sequence[Tensor], hard: Tensor, values: Tensor
 ) -> Tensor:
-    """The network's outputs for weights drawn for each image, or (`hard` is 1) for the likeliest weights.
+    """Return the network's outputs for weights drawn for each image, or (`hard` is 1) for the likeliest weights.
 
     Args:
         net, banks: the network, and the cosines of its stages as `spread_bank` gives them.
@@ -158,7 +160,7 @@ def draw_outputs(
 
 
 def _compute_moments(law: Tensor, hard: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean, variance and mean square of the weights."""
+    """Return mean, variance and mean square of the weights."""
     mean, power = law[2] - law[0], 1 - law[1]
     spread = (power - mean.square()) * (1 - hard)
     likeliest = law.detach().argmax(dim=0).float() - 1
@@ -167,7 +169,9 @@ def _compute_moments(law: Tensor, hard: Tensor) -> tuple[Tensor, Tensor, Tensor]
 
 
 def _draw(features: Tensor, mean: Tensor, spread: Tensor, shift: float) -> Tensor:
-    """Combinations with their noise, which is one number for all places of an image, as weights are shared there."""
+    """Return combinations with their noise, which is one number for all places of an image, as weights are shared
+    there.
+    """
     kind = features.dtype
     centre = functional.conv2d(features, mean[:, :-1, None, None].to(kind), shift * mean[:, -1].to(kind))
     variance = functional.conv2d(
@@ -178,7 +182,7 @@ def _draw(features: Tensor, mean: Tensor, spread: Tensor, shift: float) -> Tenso
 
 @torch.no_grad()
 def errors_of(net: ShortNetwork, data: Data) -> int:
-    """How many images are taken for another class, in float32, on the CPU."""
+    """Return how many images are taken for another class, in float32, on the CPU."""
     wrong = 0
     for start in range(0, len(data), BATCH):
         images, labels = (values[start : start + BATCH].cpu() for values in (data.inputs, data.labels))
@@ -187,14 +191,14 @@ def errors_of(net: ShortNetwork, data: Data) -> int:
 
 
 def train_network(plan: Plan, train: Data, steps: int) -> dict[str, Tensor]:
-    """The ternary weights after so many steps on a training set, where that is; they are returned on the CPU."""
+    """Return the ternary weights after so many steps on a training set, where that is; they are returned on the CPU."""
     trainer = Trainer(plan, run_stem(plan.shape, train), train.labels, steps)
     run_steps(trainer, steps)
     return {name: values.cpu() for name, values in trainer.weights().items()}
 
 
 def run_steps(trainer: Trainer, steps: int) -> None:
-    """All steps of a training."""
+    """Take all steps of a training."""
     step, on_gpu = capture(trainer), trainer.labels.is_cuda
     trainer.done.zero_()
     if on_gpu:  # steps have a stream of their own
@@ -207,7 +211,7 @@ def run_steps(trainer: Trainer, steps: int) -> None:
 
 @torch.no_grad()
 def run_stem(shape: Shape, train: Data) -> Tensor:
-    """What comes out of the stem for every image; in half the bits on a GPU."""
+    """Return what comes out of the stem for every image; in half the bits on a GPU."""
     device = train.inputs.device
     stem = ShortNetwork(shape).to(device).stem
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
@@ -216,7 +220,7 @@ def run_stem(shape: Shape, train: Data) -> Tensor:
 
 
 def capture(trainer: Trainer) -> Callable[[], None]:
-    """The step as a replay on a stream of its own; on a CPU, the step."""
+    """Return the step as a replay on a stream of its own; on a CPU, the step."""
     if trainer.labels.device.type != "cuda":
         return trainer.step
     stream = torch.cuda.Stream()

@@ -114,7 +114,7 @@ PARTS = tuple(FULL)
 
 
 def network(channels: int, size: int, widths: Sequence[int]) -> nn.Sequential:
-    """Stages of twice convolution, batch-norm and ReLU, then max-pooling; a linear layer at the end."""
+    """Make stages of twice convolution, batch-norm and ReLU, then max-pooling; a linear layer at the end."""
     layers: list[nn.Module] = []
     for width in widths:
         for inputs in (channels, width):
@@ -175,7 +175,7 @@ class Job:
 
 
 def measure_rows(part: str, full: bool, directory: Path, device: str, workers: int) -> Iterator[Row]:
-    """The figures of each row of a part, as they are known."""
+    """Yield the figures of each row of a part, as they are known."""
     plan = (FULL if full else SHORT)[part]
     jobs = [Job(row, plan, directory / part, device) for row in ROWS]
     with ExitStack() as stack:
@@ -192,12 +192,12 @@ def measure_rows(part: str, full: bool, directory: Path, device: str, workers: i
 
 
 def sort_rows(rows: Sequence[Row]) -> list[Row]:
-    """Rows as the table has them."""
+    """Return rows as the table has them."""
     return sorted(rows, key=lambda row: ROWS.index(row["row"]))
 
 
 def show(part: str, figures: Mapping[str, Any]) -> None:
-    """The table of a part."""
+    """Print the table of a part."""
     plan = figures["plan"]
     stages = f"{plan['first']['epochs']} + {plan['second']['epochs']} epochs"
     print(f"\n{part}: test accuracy, %; widths {', '.join(map(str, plan['widths']))}; {stages} on {plan['data']}")

@@ -523,4 +523,4 @@ def test_totals_are_compared_as_the_numbers_they_are() -> None:
                     for value, exponent in zip((first, second), exponents, strict=True)
                 )
                 exact = [Fraction(float(v)) * Fraction(2) ** e for v, e in zip((first, second), exponents, strict=True)]
-                assert bool(one.below(two)) == (exact[0] < exact[1])
+                assert bool(one.is_below(two)) == (exact[0] < exact[1])
