@@ -249,7 +249,7 @@ def run_table_1(plan: Plan, directory: Path, device: str) -> dict[str, Any]:
     with time_stage(seconds, "quantization"), reporting(True, "table 1", total) as report:
         done = 0
 
-        def measured(levels: int, **options: Any) -> float:
+        def measure(levels: int, **options: Any) -> float:
             nonlocal done
             accuracy = subject.measure_accuracy(test, subject.quantize(levels, **options))
             done += 1
@@ -258,9 +258,9 @@ def run_table_1(plan: Plan, directory: Path, device: str) -> dict[str, Any]:
 
         for levels in plan.levels:
             for c_alpha in plan.c_alphas:
-                found = {name: measured(levels, c_alpha=c_alpha, **how) for name, how in PAPERS_METHODS.items()}
+                found = {name: measure(levels, c_alpha=c_alpha, **how) for name, how in PAPERS_METHODS.items()}
                 rows.append({"levels": levels, "C_α": c_alpha, **found})
-            searched.append({"levels": levels, "optq": measured(levels, **RECOMMENDED["optq"])})
+            searched.append({"levels": levels, "optq": measure(levels, **RECOMMENDED["optq"])})
     return {
         "plan": asdict(plan),
         "analog": subject.measure_accuracy(test),

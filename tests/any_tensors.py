@@ -119,7 +119,7 @@ def quantized_tensors(draw: st.DrawFn) -> Decoded:
     if draw(st.booleans()):
         return Decoded(codes.values(), None, codes)
     mask = draw(masks(shape))
-    codes = codes.masked(mask)
+    codes = codes.apply_mask(mask)
     return Decoded(zeroed(codes.values(), mask), mask, codes)
 
 

@@ -78,7 +78,7 @@ def test_there_is_no_negative_zero_and_masked_entries_are_zero(content: Decoded)
     assert not (values.signbit() & (values == 0)).any()
     mask = codes.indices % 2 == 0
     assert same(codes.values(mask), zeroed(values, mask))
-    pruned = codes.masked(mask)
+    pruned = codes.apply_mask(mask)
     assert not pruned.indices[~mask].any() and torch.equal(pruned.indices[mask], codes.indices[mask])
     assert pruned.indices.dtype is codes.indices.dtype
 

@@ -257,10 +257,10 @@ def test_each_row_is_coded_where_that_is_shorter() -> None:
     flat = Codes(numbers.byte() % 3, codes.levels, codes.scales)
     assert_entropy_coded(Decoded(codes.values(), None, codes), {"codedindices", "levels", "scales"})
     for mask, where in ((seldom, "codedmask"), (block, "runs")):
-        masked = codes.masked(mask)
+        masked = codes.apply_mask(mask)
         parts = {where, "codedindices", "levels", "scales"}
         assert_entropy_coded(Decoded(masked.values(mask), mask, masked), parts)
-    masked = flat.masked(seldom)
+    masked = flat.apply_mask(seldom)
     parts = {"codedmask", "codes", "levels", "scales"}
     assert_entropy_coded(Decoded(masked.values(seldom), seldom, masked), parts)
     values = torch.randn(3000).where(seldom, torch.zeros(()))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import tamis
-from tamis.artifact.float_layers import BIAS, NOT_CHOSEN, sentences, untouched
+from tamis.artifact.float_layers import BIAS, NOT_CHOSEN, list_untouched, sentences
 
 
 class Words(nn.Module):
@@ -55,6 +55,6 @@ def test_pruning_leaves_other_things(net: tamis.Network) -> None:
 
 
 def test_nothing_and_what_nobody_reads(net: tamis.Network) -> None:
-    assert untouched(net, net.params) == () and sentences(()) == []
+    assert list_untouched(net, net.params) == () and sentences(()) == []
     alone = net.replace(params={**net.params, "lonely": torch.zeros(2)}, trainable=net.trainable | {"lonely"})
-    assert untouched(alone, net.params)[0].reason == "nothing in the network reads it"
+    assert list_untouched(alone, net.params)[0].reason == "nothing in the network reads it"

@@ -115,7 +115,7 @@ def entropy_coded() -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any
     seldom = numbers * 7919 % 1201 < 100
     three = Codes(seldom.byte() + (numbers % 100 == 0), torch.tensor([-1.5, 0, 1]), torch.tensor([0.1]))
     many = Codes(three.indices.int() * 150, torch.arange(302.0), torch.tensor([0.1]))
-    codes = {"indices": three, "both": three.masked(~seldom), "many": many}
+    codes = {"indices": three, "both": three.apply_mask(~seldom), "many": many}
     masks = {"both": ~seldom, "mask": seldom}
     tensors = {name: each.values(masks.get(name)) for name, each in codes.items()}
     tensors |= {"mask": (numbers / 7).where(seldom, 0.0), "integers": seldom * 1000 + numbers // 600}

@@ -90,7 +90,7 @@ def test_it_takes_a_fiftieth_of_the_file_or_128_bytes_and_as_much_of_that_as_it_
     samples: int, width: int, tmp_path: Path
 ) -> None:
     plain = Compressed(traced(width))
-    small = plain.having_seen(seen_of(samples))
+    small = plain.with_seen(seen_of(samples))
     small.save(tmp_path / "small.tamis")
     size = os.path.getsize(tmp_path / "small.tamis")
     room = max(size / 50, 128)
@@ -113,7 +113,7 @@ def test_the_smallest_file_remembers_a_dozen_samples(samples: int) -> None:
 
 def test_equal_networks_have_equal_bytes_and_what_is_read_is_written_again(tmp_path: Path) -> None:
     for name in ("one", "two"):
-        Compressed(traced()).having_seen(seen_of(5000)).save(tmp_path / name)
+        Compressed(traced()).with_seen(seen_of(5000)).save(tmp_path / name)
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
     tamis.load(tmp_path / "one", traced()).save(tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == (tmp_path / "one").read_bytes()
@@ -121,7 +121,7 @@ def test_equal_networks_have_equal_bytes_and_what_is_read_is_written_again(tmp_p
 
 def test_a_module_that_loads_a_file_has_seen_what_the_file_has(tmp_path: Path) -> None:
     net, model = traced(), nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
-    Compressed(net).having_seen(seen_of(20, purpose="training")).save(tmp_path / "small.tamis")
+    Compressed(net).with_seen(seen_of(20, purpose="training")).save(tmp_path / "small.tamis")
     small = tamis.load(tmp_path / "small.tamis", model)
     assert len(small.seen.cells) == len(small.network.seen.cells) == 20
     for module in (small.apply_to(model), small.to_module()):

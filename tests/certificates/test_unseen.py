@@ -217,7 +217,7 @@ def test_a_network_that_no_data_made_has_nothing_to_recognise(net: tamis.Network
     pruned = tamis.prune(forgetful(net), 0.5)
     assert recognition_note(pruned, 300) is None
     everything = SeenSamples.of(random_digests(3, 0), "calibration")
-    assert recognition_note(pruned.having_seen(everything), 300) is None  # all three of them
+    assert recognition_note(pruned.with_seen(everything), 300) is None  # all three of them
 
 
 # -- training ----------------------------------------------------------------------------------------------------------

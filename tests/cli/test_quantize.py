@@ -18,7 +18,7 @@ import tamis
 from tamis.cli.main import app
 from tamis.cli.model_argument import load_network
 from tamis.cli.setting_values import parse_c_alpha, parse_levels
-from tamis.cli.unfinished import unfinished
+from tamis.cli.unfinished import open_parts_directory
 from tamis.errors import InvalidInput
 from tamis.layerwise.journal import LayerJournal
 from tamis.training import join_team, load_data
@@ -354,7 +354,7 @@ def test_only_names_of_the_journal_are_removed() -> None:
     Path("small.tamis.partial").mkdir()
     for name in [*OURS, *NOT_OURS]:
         Path("small.tamis.partial", name).write_text("")
-    with unfinished(Path("small.tamis"), join_team(torch.device("cpu"))) as directory:
+    with open_parts_directory(Path("small.tamis"), join_team(torch.device("cpu"))) as directory:
         (directory / "layer_0000.pt").write_text("")
         (directory / "layer_12345.pt").write_text("")
     assert sorted(contents("small.tamis.partial")) == sorted(NOT_OURS)

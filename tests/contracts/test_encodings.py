@@ -49,7 +49,7 @@ def rare() -> list[Decoded]:
 
 
 def masked(codes: Codes, kept: torch.Tensor) -> Decoded:
-    return Decoded(codes.masked(kept).values(kept), kept, codes.masked(kept))
+    return Decoded(codes.apply_mask(kept).values(kept), kept, codes.apply_mask(kept))
 
 
 def decoded(name: str, stored: Encoded, like: Decoded) -> Decoded:

@@ -90,7 +90,7 @@ class Codes:
         """Return a copy, in memory of its own."""
         return Codes(self.indices.clone(), self.levels.clone(), self.scales.clone())
 
-    def masked(self, mask: Tensor) -> Codes:
+    def apply_mask(self, mask: Tensor) -> Codes:
         """Return the codes with the index 0 wherever a mask is False: the index of a pruned entry has no meaning."""
         return replace(self, indices=self.indices * mask.to(self.indices.device))
 

@@ -19,7 +19,7 @@ from tamis.artifact.codes import Codes
 from tamis.artifact.export import export, to_module
 from tamis.artifact.file import File
 from tamis.artifact.fingerprint import fingerprint
-from tamis.artifact.float_layers import Untouched, untouched
+from tamis.artifact.float_layers import Untouched, list_untouched
 from tamis.artifact.masks import Masks
 from tamis.artifact.rebuild import rebuild_layers, rebuilds_layers
 from tamis.artifact.summary import find_weights, write_summary
@@ -111,7 +111,7 @@ class Compressed:
         Raises:
             InvalidParameters: the module, as it is then, computes something else than the network that was saved.
         """
-        return self._source if isinstance(self._source, Network) else self._source.traced()
+        return self._source if isinstance(self._source, Network) else self._source.trace()
 
     @property
     def aliases(self) -> Mapping[str, str]:
@@ -132,7 +132,7 @@ class Compressed:
         """Return the network with further entries set to zero, where `kept` is False, by a step for the recipe."""
         params = Masks(kept).zeroed(self.params)
         network, masks = self.network.replace(params=params), self.masks & kept
-        codes = {name: code.masked(masks[name]) if name in kept else code for name, code in self.codes.items()}
+        codes = {name: code.apply_mask(masks[name]) if name in kept else code for name, code in self.codes.items()}
         return Compressed._make_unchecked(network, masks, codes, [*self.recipe, step])
 
     def changed(
@@ -170,7 +170,7 @@ class Compressed:
         codes = {name: code for name, code in start.codes.items() if name not in new} | codes
         return Compressed._make_unchecked(network, start.masks, codes, [*self.recipe, step])
 
-    def having_seen(self, seen: SeenSamples) -> Compressed:
+    def with_seen(self, seen: SeenSamples) -> Compressed:
         """Return the same network, which remembers that these samples, too, were used to make it."""
         if not seen:
             return self
@@ -240,7 +240,7 @@ class Compressed:
     @cached_property
     def untouched(self) -> tuple[Untouched, ...]:
         """Return the layers whose parameters are neither pruned nor quantized, and why."""
-        return untouched(self.network, self.masks.keys() | self.codes.keys())
+        return list_untouched(self.network, self.masks.keys() | self.codes.keys())
 
     @cached_property
     def _about(self) -> dict[str, Any]:
@@ -369,7 +369,7 @@ def _canonicalize_codes(
                 f"parameter is {dtype} of shape {shape}"
             )
     moved = {name: code.to(params[name].device) for name, code in codes.items()}
-    return {name: code.masked(masks[name]) if name in masks else code for name, code in moved.items()}
+    return {name: code.apply_mask(masks[name]) if name in masks else code for name, code in moved.items()}
 
 
 def _check_values(params: Mapping[str, Tensor], masks: Mapping[str, Tensor], codes: Mapping[str, Codes]) -> None:
@@ -421,7 +421,7 @@ class _Untraced:
     path: str
     seen: SeenSamples
 
-    def traced(self) -> Network:
+    def trace(self) -> Network:
         device = next((value.device for value in self.params.values()), torch.device("cpu"))
         module = self.model
         if _is_on_meta(module):

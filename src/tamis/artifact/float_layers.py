@@ -30,7 +30,7 @@ class Untouched:
     reason: str
 
 
-def untouched(net: Network, treated: Collection[str]) -> tuple[Untouched, ...]:
+def list_untouched(net: Network, treated: Collection[str]) -> tuple[Untouched, ...]:
     """List the trainable floats of a network beside those that were treated, in its order.
 
     Args:

@@ -170,11 +170,11 @@ def rounding(net: Network, node: Node, weights: Values) -> float:
 def _count_terms(net: Network, node: Node, weights: Values) -> int:
     """Return at most how many terms an output of an affine operation has."""
 
-    def shaped(name: str) -> Any:
+    def make_empty(name: str) -> Any:
         # Only shapes matter for counting the terms of a sum, and tensors on "meta" have no memory.
         return torch.empty(net.shape_of(name), device="meta")  # for a batch of one, whatever batch runs
 
-    return describe(node).products(_call(net, node, shaped, weights))
+    return describe(node).products(_call(net, node, make_empty, weights))
 
 
 def _list_fixed(net: Network, node: Node, weights: Values) -> list[tuple[str, Any]]:

@@ -20,7 +20,7 @@ from tamis.cli.model_argument import LoadedModule
 from tamis.cli.options import ModelChoice, Output, TrainingDataChoice
 from tamis.cli.output_argument import prepare_output
 from tamis.cli.train import describe_training, load_trainable, load_training_data, parse_settings
-from tamis.cli.training_directory import WRITTEN, training_directory
+from tamis.cli.training_directory import WRITTEN, open_training_directory
 from tamis.errors import InvalidInput
 from tamis.graph import trace
 from tamis.training import Settings, join_team, read_checkpoint
@@ -49,7 +49,7 @@ def binarize(
     keep = choices["keep"]
     binary = binarize_module(loaded.module, keep, examples.example, **how)
     network = trace(binary, examples.example)  # now: what cannot be written need not be trained
-    with training_directory(directory, output.out, team) as folder:
+    with open_training_directory(directory, output.out, team) as folder:
         origin = {
             "model": model.model,
             "weights": _describe_origin_of_weights(loaded, folder),

@@ -20,7 +20,7 @@ from tamis.cli.model_argument import open_network
 from tamis.cli.opening import open_with_data
 from tamis.cli.options import CalibrationChoice, ModelChoice
 from tamis.cli.output_argument import name_replaced, prepare_output
-from tamis.cli.unfinished import unfinished
+from tamis.cli.unfinished import open_parts_directory
 from tamis.errors import UnsupportedOp
 from tamis.graph import Network
 from tamis.paths import path_metric
@@ -65,7 +65,7 @@ def prune(original: ModelChoice, calibration: str | None, out: Path, as_json: bo
     prepare_output(out, ".tamis")
     team = join_team(torch.device("cpu"))
     # Without data there are no layers to wait for.
-    with nullcontext() if calibration is None else unfinished(out, team) as directory:
+    with nullcontext() if calibration is None else open_parts_directory(out, team) as directory:
         if calibration is None:
             with Console(stderr=True).status(Text(f"tracing {original.model}")) as status:
                 loaded = open_network(original)

@@ -12,7 +12,7 @@ from tamis.cli.opening import open_with_data
 from tamis.cli.options import CalibrationChoice, ModelChoice, Output
 from tamis.cli.output_argument import name_replaced, prepare_output
 from tamis.cli.setting_values import parse_amount
-from tamis.cli.unfinished import unfinished
+from tamis.cli.unfinished import open_parts_directory
 from tamis.graph import Network
 from tamis.pruning import Amount
 from tamis.pruning import prune as prune_network
@@ -27,7 +27,7 @@ def quantize(
     amount = parse_amount(prune, "--prune") if prune else None
     prepare_output(out, ".tamis")
     team = join_team_exactly(output.device)
-    with unfinished(out, team) as directory:
+    with open_parts_directory(out, team) as directory:
         opened = open_with_data(original, data, team.device)
         given = opened.compressed or opened.network
         pruned = None if amount is None else _prune_by_magnitude(given, amount, choices)

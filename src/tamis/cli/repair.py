@@ -12,7 +12,7 @@ from tamis.cli.layer_report import report
 from tamis.cli.opening import open_with_data
 from tamis.cli.options import CalibrationChoice, ModelChoice, Output
 from tamis.cli.output_argument import name_replaced, prepare_output
-from tamis.cli.unfinished import unfinished
+from tamis.cli.unfinished import open_parts_directory
 from tamis.layerwise import repair as repair_network
 from tamis.training import join_team
 
@@ -24,7 +24,7 @@ def repair(
     out = output.out
     prepare_output(out, ".tamis")
     team = join_team(torch.device("cpu"))
-    with unfinished(out, team) as directory:
+    with open_parts_directory(out, team) as directory:
         opened = open_with_data(original, data, team.device)
         before = load(small, opened.network)
         repaired = repair_network(opened.network, before, opened.calibration, **choices, directory=directory)

@@ -20,7 +20,7 @@ from tamis.cli.display import make_console, make_fact_table
 from tamis.cli.options import ModelChoice, Output
 from tamis.cli.output_argument import prepare_output
 from tamis.cli.train import describe_origin_of_weights, describe_training, load_trainable, parse_settings
-from tamis.cli.training_directory import training_directory
+from tamis.cli.training_directory import open_training_directory
 from tamis.training import check_fits, join_team, load_data
 
 
@@ -40,7 +40,7 @@ def search(
     loaded = load_trainable("search", model, settings.seed)
     examples = load_data(data)
     check_fits(loaded.module, examples, called=model.model)
-    with training_directory(directory, out, team) as folder:
+    with open_training_directory(directory, out, team) as folder:
         origin = {
             "model": model.model,
             "weights": describe_origin_of_weights(loaded, folder),

@@ -18,7 +18,7 @@ WRITTEN = re.compile(rf"({NAMES})|\.({NAMES})\.\d+\.[0-9a-f]+\.part")
 
 
 @contextmanager
-def training_directory(given: Path | None, out: Path, team: Team) -> Iterator[Path]:
+def open_training_directory(given: Path | None, out: Path, team: Team) -> Iterator[Path]:
     """Yield the directory that the user names, which stays; or FILE.partial, removed when the block ends without error.
 
     Whoever writes `out` does so in the block: until then, the same command goes on from what is in the directory. Only

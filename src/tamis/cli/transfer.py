@@ -16,7 +16,7 @@ from tamis.cli.display import make_console, make_fact_table
 from tamis.cli.options import ModelChoice, Output, TrainingDataChoice
 from tamis.cli.output_argument import prepare_output
 from tamis.cli.train import describe_result, describe_training, load_trainable, load_training_data, parse_settings
-from tamis.cli.training_directory import training_directory
+from tamis.cli.training_directory import open_training_directory
 from tamis.graph import trace
 from tamis.training import join_team, read_checkpoint
 
@@ -39,7 +39,7 @@ def transfer(
     kept.check_fits(loaded.module)
     examples, test_examples = load_training_data(data, loaded.module, model)
     network = trace(loaded.module, examples.example)  # now: what cannot be written need not be trained
-    with training_directory(directory, out, team) as folder:
+    with open_training_directory(directory, out, team) as folder:
         origin = {"model": model, "architecture": str(architecture), "weights": _describe_origin_of_weights(folder)}
         origin["device"] = str(team.device)
         if team.leads and not output.as_json:

@@ -20,7 +20,7 @@ WRITTEN = re.compile(rf"{LAYER}|{re.escape(ORIGIN)}|\.({LAYER}|{re.escape(ORIGIN
 
 
 @contextmanager
-def unfinished(out: Path, team: Team) -> Iterator[Path]:
+def open_parts_directory(out: Path, team: Team) -> Iterator[Path]:
     """Yield the directory for finished parts of `out`, removed when the block ends; `out` is written in the block.
 
     Only what a journal writes is ever removed: with anything else in it, the directory stays, and holds that.

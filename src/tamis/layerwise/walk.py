@@ -257,7 +257,7 @@ def transform_layers(
             report(len(figures), error=outcome.figures["error"])
     # What has codes is stored as codes: its values follow from them, and two versions could differ.
     changes = {name: value for name, value in changes.items() if name not in codes}
-    return small.changed(changes, codes, {**step, "layers": figures}, masks).having_seen(walk.seen_samples())
+    return small.changed(changes, codes, {**step, "layers": figures}, masks).with_seen(walk.seen_samples())
 
 
 def _drop_pruned_shift(layer: Layer, masks: Mapping[str, Tensor]) -> Layer:

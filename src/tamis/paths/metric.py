@@ -224,7 +224,7 @@ class _Between(Mapping[str, Any]):
         allowance = self.weights.allowance(name)
         return None if allowance is None else self._zero_flipped(name, allowance)
 
-    def removed(self, name: str) -> Any:
+    def bound_removed(self, name: str) -> Any:
         """Return at least the magnitudes of what was set to zero."""
         value = self.weights.above(name)
         # θ − θ'' is θ itself where a sign flips and exactly zero elsewhere: subtracting would bring both allowances in.
@@ -244,7 +244,7 @@ Signed = Weights | _Between
 def _weight_difference(mine: Signed, theirs: Signed, name: str) -> Any:
     """Return at least |θ − θ'|, exactly; all zero where both are computed from equal parameters."""
     if isinstance(theirs, _Between) and theirs.weights is mine:
-        return theirs.removed(name)
+        return theirs.bound_removed(name)
     weight = mine[name]
     if not is_weight(weight):
         return weight
@@ -337,7 +337,7 @@ def _compute_aligned_distance(
     """Return the bound after scaling `other` to match `folded`, layer by layer, which does not change its function."""
     scales = symmetries(other.to(torch.float64))
 
-    def matching(layer: Layer, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def match_scale(layer: Layer, weight: Tensor, bias: Tensor | None) -> Tensor:
         # The scale of a neuron is free, so the one that brings its weights closest to those of `net` is chosen. Any
         # scale gives a valid bound; this one makes two differently scaled copies of a network a distance of zero apart.
         want, want_bias = layer_weights(folded, layer, weights)
@@ -350,7 +350,7 @@ def _compute_aligned_distance(
         # Least squares on magnitudes where both are non-zero: exactly 1 between a layer and a pruned copy of it.
         return torch.where(meeting > 0, meeting / size / unit, math.inf)
 
-    chosen, _ = choose_scales(scales, matching)
+    chosen, _ = choose_scales(scales, match_scale)
     # Any scales will do. These are far from where their quotients would underflow.
     matched = scales.apply(chosen.clamp(2.0**-500, 2.0**500))
     if not _stays_normal(scales.net, matched):

@@ -88,10 +88,10 @@ class Problem:
             # As the last feature, which `with_constant` puts last in the Gram matrices, too.
             return torch.cat([weights, layer.layout.spread_channels(params[layer.bias or ""])[:, :, None]], 2)
 
-        def seen(gram: Gram) -> Gram:
+        def select_gram(gram: Gram) -> Gram:
             return gram.with_constant() if has_bias else gram.centre() if bias.follows_means else gram
 
-        everything = seen(sums.all)
+        everything = select_gram(sums.all)
         weights = matrix(original).double()
         start, keep = weights, None
         # After pruning, the kept weights are first fitted to the original outputs: the recursion then rounds weights
@@ -101,9 +101,9 @@ class Problem:
             keep = matrix({name: torch.ones_like(original[name], dtype=torch.bool) for name in names} | dict(masks))
             start = fit_weights(weights, matrix(values.present).double(), keep, everything, offset=offset)
         # A single batch leaves nothing to hold out: the candidates are then compared on what they were chosen from.
-        held_out = seen(sums.chosen_from if sums.held_out is None else sums.held_out)
+        held_out = select_gram(sums.chosen_from if sums.held_out is None else sums.held_out)
         natural = torch.arange(weights.shape[2], device=weights.device).expand(len(weights), -1)
-        whole = cls(weights, start, keep, seen(sums.chosen_from), held_out, everything, natural, offset)
+        whole = cls(weights, start, keep, select_gram(sums.chosen_from), held_out, everything, natural, offset)
         return whole if order == "natural" else whole._sort_by_norm()
 
     def objective(self, gram: Gram) -> Objective:

@@ -169,6 +169,6 @@ def _measure_stored_size(name: str, value: Tensor, mask: Tensor | None, code: An
     """Return how many bytes one tensor adds to a file."""
     masks = Masks({} if mask is None else {name: mask})
     if code is not None and mask is not None:
-        code = code.masked(mask)
+        code = code.apply_mask(mask)
     # The difference to an empty file: the header and the index are paid for once, whatever the layers become.
     return format.size({name: value}, masks, {}, {} if code is None else {name: code}) - format.size({}, {}, {}, {})

@@ -99,7 +99,7 @@ class Trials:
 
     def _make(self, place: int, path: Path, figures: Path) -> None:
         announce(self._context.progress, f"start {self._place}, {self.name}: about {self.predict_bytes(place):,} bytes")
-        small = self._build(self.allocations[place], path.with_suffix("")).having_seen(self._searched)
+        small = self._build(self.allocations[place], path.with_suffix("")).with_seen(self._searched)
         small.save(path)
         # Figures follow the file: where they exist, both are whole, and the trial is not made again.
         different, moved = compare_on(self._context.data.searched, self._context.original, small.network)

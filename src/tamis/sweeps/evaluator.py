@@ -136,7 +136,7 @@ class Evaluator:
             raise
         # Which candidate is taken depends on these samples, so no certificate of it may use them.
         seen = SeenSamples.of(self.searched.sample_digests, "search")
-        state = replace(state, small=state.small.having_seen(seen))
+        state = replace(state, small=state.small.with_seen(seen))
         # Figures come last, and with the digest of the file: a kill before leaves none, and the candidate is made again
         # from its finished steps.
         state.small.save(folder / SMALL)

@@ -62,4 +62,4 @@ class Search(TrainingStep):
         masks = {aliases.get(name, name): mask for name, mask in architecture.masks.items()}
         step = {"step": self.step, "data": context.data.train.name, "sparsity": self.sparsity, **how}
         pruned = state.small.pruned(masks, {**step, **self.settings().in_effect})
-        return replace(state, small=pruned.having_seen(architecture.seen))
+        return replace(state, small=pruned.with_seen(architecture.seen))
