@@ -110,7 +110,7 @@ def make_small_vgg(widths: Sequence[int], classes: int, channels: int = 3) -> nn
     scores.
 
     Example:
-        >>> small_vgg((32, 64, 128), classes=10)
+        >>> make_small_vgg((32, 64, 128), classes=10)
     """
     layers: list[nn.Module] = []
     for before, width in pairwise((channels, *widths)):

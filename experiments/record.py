@@ -61,7 +61,7 @@ def write_json(value: Any, indent: int = 0, before: int = 0) -> str:
         before: how much of the line is taken by what the value is the value of.
 
     Example:
-        >>> json_text({"losses": [0.5, 0.25], "rounds": 2})
+        >>> write_json({"losses": [0.5, 0.25], "rounds": 2})
         '{"losses": [0.5, 0.25], "rounds": 2}'
     """
     line = json.dumps(value)

@@ -7,7 +7,7 @@ def join_names(names: Iterable[str], most: int = 6) -> str:
     """Join the first few names with commas, for a message.
 
     Example:
-        >>> listed(["a", "b", "c"], most=2)
+        >>> join_names(["a", "b", "c"], most=2)
         'a, b, … (3 in all)'
     """
     names = list(names)

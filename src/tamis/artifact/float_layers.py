@@ -39,7 +39,7 @@ def list_untouched(net: Network, treated: Collection[str]) -> tuple[Untouched, .
 
     Example:
         >>> net = tamis.trace(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), torch.zeros(1, 3))
-        >>> [(each.layer, each.weights) for each in untouched(net, {"0.weight", "2.weight"})]
+        >>> [(each.layer, each.weights) for each in list_untouched(net, {"0.weight", "2.weight"})]
         [('0', 4), ('2', 2)]
     """
     groups: dict[tuple[str, str], list[str]] = {}

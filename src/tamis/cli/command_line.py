@@ -27,7 +27,7 @@ def quote_as_written(original: ModelChoice) -> str:
 
     Example:
         >>> from pathlib import Path
-        >>> as_written(ModelChoice("my.models:net", Path("my weights.safetensors"), "3,32,32"))
+        >>> quote_as_written(ModelChoice("my.models:net", Path("my weights.safetensors"), "3,32,32"))
         "my.models:net --weights 'my weights.safetensors' --shape 3,32,32"
     """
     options = {"--weights": original.weights, "--shape": original.shape}

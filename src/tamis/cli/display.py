@@ -58,7 +58,7 @@ def round_up(value: float, digits: int) -> Decimal:
     """Return the least number with so many digits behind the point that is not below this one, which is taken exactly.
 
     Example:
-        >>> rounded_up(3.491, 2), rounded_up(3.5, 2)
+        >>> round_up(3.491, 2), round_up(3.5, 2)
         (Decimal('3.50'), Decimal('3.50'))
     """
     return Decimal(value).quantize(Decimal(1).scaleb(-digits), ROUND_CEILING, EXACTLY)

@@ -38,7 +38,7 @@ def rewrite_in_options(message: str, options: Mapping[str, str], commands: Conta
     What is the user's own stays as it is: texts in quotes, and what the user's code said when it failed.
 
     Example:
-        >>> in_options("levels=1 must be 2 or more", {"levels": "--levels"})
+        >>> rewrite_in_options("levels=1 must be 2 or more", {"levels": "--levels"})
         '--levels 1 must be 2 or more'
     """
     known = {name: options[said] for name, said in RENAMED.items() if said in options} | dict(options)

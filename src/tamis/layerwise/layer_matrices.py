@@ -221,7 +221,7 @@ def extract_patches(x: Tensor, window: Sequence[int], stride: Sequence[int], dil
     """Return the patches that the windows see, a view: (batch, channels, *outputs, *window), in any dimension.
 
     Example:
-        >>> patches(torch.arange(5.0)[None, None], [2], [2], [1])[0, 0]
+        >>> extract_patches(torch.arange(5.0)[None, None], [2], [2], [1])[0, 0]
         tensor([[0., 1.],
                 [2., 3.]])
     """

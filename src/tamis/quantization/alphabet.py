@@ -29,7 +29,7 @@ class Alphabet:
             nearest rounding loses least), or "given", where the levels are meant as they are and α is 1.
 
     Example:
-        >>> equispaced(3).levels, Alphabet((-0.5, 0.0, 0.25)).radius
+        >>> make_equispaced(3).levels, Alphabet((-0.5, 0.0, 0.25)).radius
         ((-1.0, 0.0, 1.0), 'given')
     """
 

@@ -38,7 +38,7 @@ def iterate_running_sums(coded: Array, plus: int = 0) -> Iterator[Array]:
         plus: what to add to each natural.
 
     Example:
-        >>> [sums.tolist() for sums in running_sums(to_bytes(np.array([3, 255, 600])), plus=1)]
+        >>> [sums.tolist() for sums in iterate_running_sums(to_bytes(np.array([3, 255, 600])), plus=1)]
         [[4, 260, 861]]
     """
     if len(coded) and coded[-1] == GO_ON:
