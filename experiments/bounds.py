@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments import bounds_l1inf, bounds_predecessors
-from experiments.bounds_l1inf import l1inf
+from experiments.bounds_l1inf import run_l1inf
 from experiments.bounds_predecessors import run_table_4_1
 from experiments.bounds_resnets import (
     EXPONENTS,
@@ -72,7 +72,7 @@ def run(part: str, full: bool, folder: Path) -> dict[str, Any]:
         return run_table_7_1(FULL_IMAGENET if full else SHORT_IMAGENET)
     if part == "table-7.2":
         return run_table_7_2(FULL_PATH_NORMS if full else SHORT_PATH_NORMS, folder)
-    return l1inf(bounds_l1inf.FULL if full else bounds_l1inf.SHORT)
+    return run_l1inf(bounds_l1inf.FULL if full else bounds_l1inf.SHORT)
 
 
 # -- what people see ---------------------------------------------------------------------------------------------------

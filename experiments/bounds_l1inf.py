@@ -83,7 +83,7 @@ class Experiment:
     guess: Callable[[Tensor], tuple[float, float]]
 
 
-def l1inf(plan: L1InfPlan) -> dict[str, Any]:
+def run_l1inf(plan: L1InfPlan) -> dict[str, Any]:
     """Return errors and bounds of both experiments, for every size and every c."""
     found: dict[str, Any] = {"plan": asdict(plan)}
     for name, experiment in (("classification", make_classification()), ("regression", make_regression(plan.seed))):

@@ -133,7 +133,7 @@ def run(part: str, full: bool, device: str) -> Figures:
     if part == "moves":
         return run_moves(FULL_MOVES if full else SHORT_MOVES, device)
     if part == "spread":
-        return spread(FULL_SPREAD if full else SHORT_SPREAD, device)
+        return run_spread(FULL_SPREAD if full else SHORT_SPREAD, device)
     if part == "xnor":
         return run_xnor(FULL_XNOR if full else SHORT_XNOR, device)
     return learn((FULL if full else SHORT)[part], device)
@@ -211,7 +211,7 @@ def run_moves(plan: Moves, device: str) -> Figures:
     return {"plan": asdict(plan), "rows": rows}
 
 
-def spread(plans: Mapping[str, Spread], device: str) -> Figures:
+def run_spread(plans: Mapping[str, Spread], device: str) -> Figures:
     """Return the posterior over architectures in the end, loss and error, by stream, spread and seed."""
     names = ("architectures", "expected loss", "error of the averaged prediction", "seconds")
     rows = []

@@ -28,9 +28,9 @@ from experiments.bounds_l1inf import (
     draw_classified_samples,
     draw_linear_samples,
     guess_of_classes,
-    l1inf,
     make_classification,
     make_regression,
+    run_l1inf,
     scale_back,
     train_network,
 )
@@ -281,7 +281,7 @@ def test_training_stays_in_the_class() -> None:
 
 @pytest.fixture(scope="module")
 def tiny_l1inf() -> Figures:
-    return l1inf(TINY_L1INF)
+    return run_l1inf(TINY_L1INF)
 
 
 def test_no_bound_is_violated(tiny_l1inf: Figures, stored: Figures) -> None:
@@ -298,7 +298,7 @@ def test_no_bound_is_violated(tiny_l1inf: Figures, stored: Figures) -> None:
 def test_the_rows_have_every_c_and_the_same_seed_gives_the_same(tiny_l1inf: Figures) -> None:
     assert [row["c"] for row in tiny_l1inf["classification"]] == [None, 0.5]
     assert [row["c"] for row in tiny_l1inf["regression"]] == [1.0]
-    assert l1inf(TINY_L1INF) == tiny_l1inf
+    assert run_l1inf(TINY_L1INF) == tiny_l1inf
 
 
 def test_so_many_samples_bring_the_bound_to_a_guess(tiny_l1inf: Figures) -> None:
@@ -423,10 +423,11 @@ def test_without_matplotlib_the_figures_are_stored_all_the_same(
 
 
 def test_every_part_is_run_by_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("table_4_1", "table_7_1", "table_7_2", "l1inf"):
+    names = ["run_table_4_1", "run_table_7_1", "run_table_7_2", "run_l1inf"]
+    for name in names:
         monkeypatch.setattr(bounds, name, lambda plan, *rest, name=name: {"name": name, "plan": plan, "rest": rest})
     short = {part: run(part, False, tmp_path) for part in PARTS}
-    assert [found["name"] for found in short.values()] == ["table_4_1", "table_7_1", "table_7_2", "l1inf"]
+    assert [found["name"] for found in short.values()] == names
     assert short["table-7.1"]["plan"] == SHORT_IMAGENET and short["table-7.2"]["rest"] == (tmp_path,)
     assert run("table-7.1", True, tmp_path)["plan"] == FULL_IMAGENET
 

@@ -39,8 +39,8 @@ from experiments.online import (
     run,
     run_growth,
     run_moves,
+    run_spread,
     run_xnor,
-    spread,
 )
 from tamis.bayes import LEAST_BOUND, RunSettings, find_experts
 from tamis.bayes.summary import OFFLINE
@@ -80,7 +80,7 @@ def figures() -> dict[str, dict[str, Any]]:
         found = dict.fromkeys(FULL, learn(TINY, "cpu"))
         found["growth"] = run_growth(Growth(TINY, (3, 6), 2, 1.0, 2.0), "cpu")
         found["moves"] = run_moves(Moves(replace(TINY, rounds=3), (None, 4), seeds=2), "cpu")
-        found["spread"] = spread({"graph": Spread(replace(TINY, rounds=3), (0.0, 0.5), seeds=2)}, "cpu")
+        found["spread"] = run_spread({"graph": Spread(replace(TINY, rounds=3), (0.0, 0.5), seeds=2)}, "cpu")
         plan = replace(TINY, data="series", layers=(3,), rounds=3, particles=3, sizes=(3,))
         found["xnor"] = run_xnor({"series": Beside(plan, "conv1d")}, "cpu")
     return found
@@ -130,9 +130,9 @@ def test_xnor_networks_stand_beside_real_ones(figures: dict[str, dict[str, Any]]
 
 
 def test_every_part_is_run_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("learnt", "growth", "moves", "spread", "xnor"):
+    for name in ("learn", "run_growth", "run_moves", "run_spread", "run_xnor"):
         monkeypatch.setattr(online, name, lambda plan, device, name=name: {"ran": name, "plan": plan})
-    assert run("mnist", False, "cpu") == {"ran": "learnt", "plan": SHORT["mnist"]}
+    assert run("mnist", False, "cpu") == {"ran": "learn", "plan": SHORT["mnist"]}
     assert run("mnist", True, "cpu")["plan"] == FULL["mnist"]
     assert run("growth", False, "cpu")["plan"] == SHORT_GROWTH and run("growth", True, "cpu")["plan"] == FULL_GROWTH
     assert run("moves", False, "cpu")["plan"] == SHORT_MOVES and run("moves", True, "cpu")["plan"] == FULL_MOVES

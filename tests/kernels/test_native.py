@@ -97,6 +97,8 @@ def test_stand_in_knows_nothing_without_cpuinfo(tmp_path: Path) -> None:
 
 
 def test_import_leaves_torch_alone() -> None:
-    code = "import sys, tamis.kernels.dispatch as d; d.native_reason(); d.cpu_features(); print('torch' in sys.modules)"
+    code = (
+        "import sys, tamis.kernels.dispatch as d; d.explain_native(); d.cpu_features(); print('torch' in sys.modules)"
+    )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout == "False\n"
