@@ -40,5 +40,7 @@ def maskable_weights(model: nn.Module, include: Patterns = None, exclude: Patter
         if (include is None or matches(each, include_patterns)) and not matches(each, exclude_patterns)
     }
     if not chosen:
-        raise InvalidInput(f"nothing is left to be masked: {include=} and {exclude=} leave none of {join_names(all_names)}")
+        raise InvalidInput(
+            f"nothing is left to be masked: {include=} and {exclude=} leave none of {join_names(all_names)}"
+        )
     return chosen
