@@ -88,16 +88,17 @@ def literal(layer: BinaryConv2d, x: Tensor) -> Tensor:
     rows, columns = output_size_of(layer, x)
     outputs = np.zeros((len(x), layer.out_channels, rows, columns), dtype=np.float32)
     per_group = layer.out_channels // layer.groups
+    weights = [[1 if value >= 0 else -1 for value in row] for row in layer.weight.flatten(1).tolist()]
+    signs = {at: real_sign(layer, float(x[at]), at[1]) for at in np.ndindex(*x.shape)}
     for n, o, h, w in np.ndindex(*outputs.shape):
         total = 0
         for c in range(layer.in_channels // layer.groups):
             channel = o // per_group * (layer.in_channels // layer.groups) + c
-            for i, j in np.ndindex(*layer.kernel_size):
+            for tap, (i, j) in enumerate(np.ndindex(*layer.kernel_size), c * math.prod(layer.kernel_size)):
                 row = h * layer.stride[0] - layer.padding[0] + i * layer.dilation[0]
                 column = w * layer.stride[1] - layer.padding[1] + j * layer.dilation[1]
                 if 0 <= row < x.shape[2] and 0 <= column < x.shape[3]:
-                    weight = 1 if layer.weight[o, c, i, j] >= 0 else -1
-                    total += weight * real_sign(layer, float(x[n, channel, row, column]), channel)
+                    total += weights[o][tap] * signs[n, channel, row, column]
         outputs[n, o, h, w] = np.float32(total) * literal_scale(layer, o, h, w)
         if layer.bias is not None:
             outputs[n, o, h, w] += np.float32(layer.bias[o].item())

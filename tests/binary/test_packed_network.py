@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import tamis
+from tamis.artifact import Compressed
 from tamis.binary import BinaryConv2d, BinaryLinear, binarize, compile, pack_network
 from tamis.binary.scales import FORMS
 from tamis.binary.two_stage import with_real_weights
@@ -75,30 +76,36 @@ def test_what_is_read_computes_the_same(make: Callable[[], nn.Module], weights: 
     assert all(torch.equal(output, expected) for output in outputs)
 
 
-def test_signs_and_scales_of_weights() -> None:
-    model = nn.Sequential(BinaryLinear(3, 2), BinaryLinear(2, 2, scale="analytic"))
-    with torch.no_grad():
-        model[0].weight.copy_(torch.tensor([[0.0, -0.0, -1e-30], [0.5, -0.5, 0.25]]))
-        model[1].weight.copy_(torch.tensor([[0.5, -0.25], [0.0, 0.0]]))
-    small = pack_network(model, torch.zeros(1, 3))
-    assert small.params["0.weight"].tolist() == [[1, 1, -1], [1, -1, 1]]
-    assert small.params["1.weight"].tolist() == [[0.375, -0.375], [0, 0]]
-
-
 def test_512_channels_take_a_thirtieth_on_disk(tmp_path: Path) -> None:
     layer = BinaryConv2d(512, 512, 3, padding=1)
     pack_network(layer, torch.zeros(1, 512, 3, 3)).save(tmp_path / "layer.tamis")
     assert (tmp_path / "layer.tamis").stat().st_size <= layer.weight.nbytes / 30
 
 
-def test_tied_weights_are_packed_once_and_those_of_real_layers_are_not() -> None:
+@pytest.fixture(scope="module")
+def tied() -> tuple[nn.Sequential, Compressed]:
+    """Two binary layers of one weight, one that shares the weight of a real layer, one with scales of its weights."""
     torch.manual_seed(0)
-    model = nn.Sequential(BinaryLinear(6, 6), nn.ReLU(), BinaryLinear(6, 6), nn.Linear(6, 6), BinaryLinear(6, 6))
+    layers = [BinaryLinear(3, 3), nn.ReLU(), BinaryLinear(3, 3), nn.Linear(3, 3), BinaryLinear(3, 3)]
+    model = nn.Sequential(*layers, BinaryLinear(3, 2, scale="analytic"))
     model[2].weight = model[0].weight
     model[4].weight = model[3].weight
-    small = pack_network(model, torch.zeros(1, 6))
-    assert set(small.codes) == {"0.weight"}
-    x = torch.randn(5, 6)
+    with torch.no_grad():
+        model[0].weight.copy_(torch.tensor([[0.0, -0.0, -1e-30], [0.5, -0.5, 0.25], [-1.0, 2.0, 1e-30]]))
+        model[5].weight.copy_(torch.tensor([[0.5, -0.25, 0.375], [0.0, 0.0, 0.0]]))
+    return model, pack_network(model, torch.zeros(1, 3))
+
+
+def test_signs_and_scales_of_weights(tied: tuple[nn.Sequential, Compressed]) -> None:
+    _, small = tied
+    assert small.params["0.weight"].tolist() == [[1, 1, -1], [1, -1, 1], [-1, 1, 1]]
+    assert small.params["5.weight"].tolist() == [[0.375, -0.375, 0.375], [0, 0, 0]]
+
+
+def test_tied_weights_are_packed_once_and_those_of_real_layers_are_not(tied: tuple[nn.Sequential, Compressed]) -> None:
+    model, small = tied
+    assert set(small.codes) == {"0.weight", "5.weight"}
+    x = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         assert torch.equal(small.network(x), copy.deepcopy(model).eval()(x))
 

@@ -181,15 +181,16 @@ def test_without_coupling_every_tie_and_every_oddity_ends_alike(dtype: torch.dty
     grid = Grid(torch.tensor([2.0, 0.5, 0.7]).to(dtype).expand(2, 3), grid.levels)
     uncoupled = choose_levels(Recursion(start, start, None), grid)
     assert uncoupled[0, 0, : levels - 1].tolist() == list(range(levels - 1))
-    # A product with an infinite error is not a number even where the coupling is zero: feature by feature, therefore.
-    indices, errors = torch.empty(1, 1, 3, dtype=torch.int32), torch.empty(1, 1, 3, dtype=torch.float64)
+    # A product with an infinite error is not a number even where the coupling is zero: every feature is a problem of
+    # its own, therefore.
+    features = start.shape[2]
+    indices = torch.empty(features, 1, 3, dtype=torch.int32)
     for p in range(2):
-        alone = Grid(grid.scales[p : p + 1], grid.levels)
-        for t in range(start.shape[2]):
-            step = start[p : p + 1, :, t : t + 1].mT
-            block = FeedbackBlock(step, step, torch.zeros(1, 1, 1, dtype=torch.float64))
-            choose_block(block, alone, indices, errors)
-            assert indices[0, 0].tolist() == uncoupled[p, :, t].tolist()
+        alone = Grid(grid.scales[p].expand(features, 3), grid.levels)
+        steps = start[p].T[:, None].contiguous()
+        block = FeedbackBlock(steps, steps, torch.zeros(features, 1, 1, dtype=torch.float64))
+        choose_block(block, alone, indices, torch.empty(features, 1, 3, dtype=torch.float64))
+        assert indices[:, 0].T.tolist() == uncoupled[p].tolist()
 
 
 @pytest.mark.usefixtures("form")
