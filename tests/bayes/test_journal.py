@@ -5,7 +5,9 @@ import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -36,6 +38,20 @@ def written(path: Path, count: int, snapshot_every: int | None = None, seed: int
     return told
 
 
+@cache
+def files_of(count: int, snapshot_every: int | None = None) -> dict[str, bytes]:
+    """What a learner that has gone on to so many rounds leaves behind, by the names of the files."""
+    with TemporaryDirectory() as folder:
+        written(Path(folder) / "run.rounds", count, snapshot_every)
+        return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+
+
+def left_behind(path: Path, count: int, snapshot_every: int | None = None) -> None:
+    """The files of such a learner, beside `path`."""
+    for name, content in files_of(count, snapshot_every).items():
+        path.with_name(name).write_bytes(content)
+
+
 @pytest.fixture(scope="module")
 def whole() -> OnlineLearner:
     told = small()
@@ -62,7 +78,7 @@ def test_a_journal_changes_nothing(tmp_path: Path, whole: OnlineLearner) -> None
 @pytest.mark.parametrize("snapshot_every", [None, 2])
 def test_a_run_that_is_killed_goes_on(tmp_path: Path, whole: OnlineLearner, snapshot_every: int | None) -> None:
     path = tmp_path / "run.rounds"
-    written(path, 3, snapshot_every)
+    left_behind(path, 3, snapshot_every)
     told = small()
     with RoundJournal(told, path, snapshot_every=snapshot_every) as journal:
         assert journal.rounds == 3 and path.with_name("run.rounds.snapshot").exists() == (snapshot_every is not None)
@@ -73,7 +89,7 @@ def test_a_run_that_is_killed_goes_on(tmp_path: Path, whole: OnlineLearner, snap
 
 def test_cut_at_every_byte_all_whole_records_are_read(tmp_path: Path) -> None:
     path = tmp_path / "run.rounds"
-    written(path, 3)
+    left_behind(path, 3)
     content = path.read_bytes()
     stops = ends(content)
     assert len(stops) == 4 and stops[-1] == len(content)
@@ -86,7 +102,7 @@ def test_cut_at_every_byte_all_whole_records_are_read(tmp_path: Path) -> None:
 
 def test_cut_at_any_byte_a_run_goes_on(tmp_path: Path, whole: OnlineLearner) -> None:
     path = tmp_path / "run.rounds"
-    written(path, 4)
+    left_behind(path, 4)
     content = path.read_bytes()
     head, first, *_, last = ends(content)
     cuts = {0, 1, 7, 8, 12, *(stop + shift for stop in (head, last) for shift in (-1, 0, 9)), first}
@@ -100,7 +116,7 @@ def test_cut_at_any_byte_a_run_goes_on(tmp_path: Path, whole: OnlineLearner) -> 
 def test_snapshots_that_are_no_use_are_not_used(tmp_path: Path, whole: OnlineLearner) -> None:
     """Torn, of other rounds, or ahead of the journal."""
     path = tmp_path / "run.rounds"
-    written(path, 4, 2)
+    left_behind(path, 4, 2)
     snapshot = path.with_name("run.rounds.snapshot")
     good, rounds = snapshot.read_bytes(), path.read_bytes()
     for content in (b"", b"torn", good[: len(good) // 2]):
@@ -122,7 +138,7 @@ def test_snapshots_that_are_no_use_are_not_used(tmp_path: Path, whole: OnlineLea
 
 def test_a_snapshot_of_another_seed_is_not_used(tmp_path: Path) -> None:
     path = tmp_path / "run.rounds"
-    written(path, 4, 2)
+    left_behind(path, 4, 2)
     path.unlink()
     whole = written(path, 4, None, seed=1)  # the same rounds, beside the snapshot of the run before
     again = small(seed=1)
@@ -146,14 +162,14 @@ def test_a_snapshot_of_another_version_is_not_used(
     tmp_path: Path, changes: dict[str, Any], whole: OnlineLearner
 ) -> None:
     path = tmp_path / "run.rounds"
-    written(path, 4, 2)
+    left_behind(path, 4, 2)
     changed_snapshot(path.with_name("run.rounds.snapshot"), **changes)
     assert same(written(path, 5).state_dict(), whole.state_dict())
 
 
 def test_a_snapshot_saves_the_learning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "run.rounds"
-    written(path, 5, 2)
+    left_behind(path, 5, 2)
     learnt = []
     learn = OnlineLearner._learn
     monkeypatch.setattr(OnlineLearner, "_learn", lambda *of: learnt.append(1) or learn(*of))
@@ -321,7 +337,7 @@ def test_other_files_and_other_learners(tmp_path: Path) -> None:
 def test_any_bit_that_is_damaged_before_the_last_round_is_told_of_and_nothing_is_cut(tmp_path: Path) -> None:
     """Of the length, of either checksum and of the content: none passes for the torn end of a file."""
     path = tmp_path / "run.rounds"
-    written(path, 3)
+    left_behind(path, 3)
     content = path.read_bytes()
     starts = [len(MAGIC), *ends(content)]
     for record, start in enumerate(starts[:-2]):

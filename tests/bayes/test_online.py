@@ -31,7 +31,7 @@ def stream(shape: tuple[int, ...], count: int, batch: int = 4, seed: int = 0) ->
 
 def learner(space: Space | None = None, lam: float = 1.5, particles: int = 40, seed: int = 0) -> OnlineLearner:
     space = space or Dense((3,), 2, [1, 2], [2, 3])
-    return OnlineLearner(space, Prior(0.3, 3.0), lam, particles, seed, sampling=Sampling(threshold=0.95, sweeps=2))
+    return OnlineLearner(space, Prior(0.3, 3.0), lam, particles, seed, sampling=Sampling(threshold=0.95, sweeps=1))
 
 
 def same(one: object, two: object) -> bool:

@@ -22,6 +22,7 @@ from tamis.errors import InvalidInput
 PRIOR = Prior(0.5, 3.0)
 SEEDS = range(10)
 FEW_SEEDS = range(5)
+FEW_SWEEPS = Sampling(sweeps=2)  # which keep the law as more do
 
 
 def run(
@@ -254,7 +255,7 @@ def test_a_strong_increment_is_tempered() -> None:
 
 def test_particles_keep_their_energies() -> None:
     space, rounds = Dense((2,), 2, [1, 2, 3], [1, 2]), some_rounds(2, 6)
-    posterior = run(space, rounds, 1.5, 60, 0)
+    posterior = run(space, rounds, 1.5, 60, 0, FEW_SWEEPS)
     assert posterior.resampled > 0
     for number, places in posterior.population.groups():
         expected = energies(space, number, posterior.weights(number, places), rounds, 1.5)
@@ -280,7 +281,7 @@ def test_acceptance_is_told_by_kind() -> None:
         (Lines([2], SIGN), ["flips"]),
         (Xnor((2,), 2, [3], [2]), ["steps", "flips"]),
     ):
-        posterior = run(space, rounds, 5.0, 20, 0)
+        posterior = run(space, rounds, 5.0, 20, 0, FEW_SWEEPS)
         assert posterior.resampled > 0 and list(posterior.accepted) == kinds
         assert all(0 < share <= 1 for share in posterior.accepted.values())
 

@@ -244,12 +244,25 @@ def test_a_norm_after_a_linear_layer_may_be_of_another_axis() -> None:
     assert type(compiled[1]) is nn.Identity and not compiled[0].gives_bits
 
 
+def narrow_resnet(block: type[BasicBlock] | type[Bottleneck]) -> ResNet:
+    """A ResNet of stages as deep as (1, 2, 1, 1) blocks, with fewer channels than any that has a name."""
+    with torch.device("meta"):
+        model = ResNet(block, (1, 2, 1, 1), 7)
+    wide = block.expansion
+    model.conv1, model.bn1 = nn.Conv2d(3, 16, 7, stride=2, padding=3, bias=False), nn.BatchNorm2d(16)
+    model.layer1 = nn.Sequential(block(16, 16, 1))
+    model.layer2 = nn.Sequential(block(16 * wide, 72, 2), block(72 * wide, 72, 1))
+    model.layer3, model.layer4 = nn.Sequential(block(72 * wide, 24, 2)), nn.Sequential(block(24 * wide, 24, 2))
+    model.fc = nn.Linear(24 * wide, 7)
+    return model
+
+
 @needs_extension
 def test_residual_networks() -> None:
     torch.manual_seed(0)
-    x = torch.randn(2, 3, 17, 17)
+    x = torch.randn(2, 3, 33, 33)
     for block in (BasicBlock, Bottleneck):
-        model = shaken(binarize(ResNet(block, (1, 2, 1, 1), 7), example=x))
+        model = shaken(binarize(narrow_resnet(block), example=x))
         compiled = check(model, x, x[:1], x.contiguous(memory_format=torch.channels_last))
         layers = packed_layers(compiled)
         assert layers["layer2.0.conv1"].gives_bits and layers["layer2.0.conv2"].reads_bits

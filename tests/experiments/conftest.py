@@ -9,6 +9,12 @@ from experiments import __main__
 
 
 @pytest.fixture
+def unrendered_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures are composed and have their files, but are not rendered, which takes most of a second for each."""
+    monkeypatch.setattr("tamis.reports.figures._write", lambda figure, path: Path(path).write_text("<svg></svg>"))
+
+
+@pytest.fixture
 def failing_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[object, str, str]]:

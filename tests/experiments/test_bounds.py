@@ -254,7 +254,7 @@ def test_scaling_back_ends_in_the_ball_and_keeps_directions(seed: int, c: float)
     assert bool((after.double().abs().sum(1) <= c).all())
     for row in range(4):
         factor = 1.0 if float(norms[row]) <= c * (1 - 2e-6) else c / float(norms[row])
-        assert after[row].tolist() == pytest.approx((factor * before[row]).tolist(), rel=1e-5, abs=1e-9)
+        assert torch.allclose(after[row], factor * before[row], rtol=1e-5, atol=1e-9)
 
 
 @given(st.floats(0, 1e6), st.floats(0.001, 0.5))

@@ -362,6 +362,7 @@ def test_figures_are_stored_part_by_part_and_drawn(program: Callable[..., None],
         assert ElementTree.parse(tmp_path / name).getroot().tag == "{http://www.w3.org/2000/svg}svg"
 
 
+@pytest.mark.usefixtures("unrendered_pictures")
 def test_full_figures_have_a_file_of_their_own(program: Callable[..., None], tmp_path: Path) -> None:
     program("--full", "--only", "decay", "--results", tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["gpfq.json", "gpfq_decay.svg"]

@@ -265,6 +265,7 @@ def program(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
     main()
 
 
+@pytest.mark.usefixtures("unrendered_pictures")
 def test_the_program_measures_stores_and_shows(
     quick: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -284,6 +285,7 @@ def test_the_program_measures_stores_and_shows(
     assert again[again.index("Tables 5.3") :] == shown[shown.index("Tables 5.3") :]
 
 
+@pytest.mark.usefixtures("unrendered_pictures")
 def test_it_goes_on_where_it_ended(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Pattern] = []
     original = Bench.make_row

@@ -145,10 +145,10 @@ def test_errors_of_all_changes_are_those_of_each() -> None:
 
 @pytest.mark.parametrize("shape", [PLAIN, TINY])
 def test_a_refined_network_has_a_lower_bound(shape: Shape, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(short_codes_refinement, "TRIED", 60)
+    monkeypatch.setattr(short_codes_refinement, "TRIED", 30)
     monkeypatch.setattr(short_codes_refinement, "SWEEPS", 2)
-    monkeypatch.setattr(short_codes_refinement, "TOGETHER", 150)
-    data, weights = tiny_data(400), ternary_weights(shape)
+    monkeypatch.setattr(short_codes_refinement, "TOGETHER", 75)
+    data, weights = tiny_data(200), ternary_weights(shape)
     before = {name: value.clone() for name, value in weights.items()}
     after = refine(shape, weights, data, rounds=1)
     assert all(torch.equal(before[name], weights[name]) for name in weights)

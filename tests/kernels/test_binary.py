@@ -139,12 +139,13 @@ def pairs(least: int, most: int) -> st.SearchStrategy[tuple[int, int]]:
 
 @st.composite
 def layers(draw: st.DrawFn) -> Layer:
+    outputs = draw(st.one_of(st.integers(1, 20), st.integers(60, 70)))
     layer = make(
         draw(st.integers(0, 3)),
         draw(st.one_of(st.integers(1, 20), st.integers(60, 200))),
-        draw(st.one_of(st.integers(1, 20), st.integers(60, 70))),
+        outputs,
         draw(st.one_of(pairs(1, 12), st.just((1, 1)))),
-        draw(st.one_of(pairs(1, 3), pairs(1, 8))),
+        draw(pairs(1, 3) if outputs > 20 else st.one_of(pairs(1, 3), pairs(1, 8))),  # or weights are a million
         draw(pairs(1, 3)),
         draw(pairs(0, 4)),
         draw(pairs(1, 3)),

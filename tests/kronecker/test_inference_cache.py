@@ -301,7 +301,7 @@ def test_inference_tensors_count_no_changes_and_are_not_kept() -> None:
 
 
 @pytest.mark.usefixtures("compiling_anew")
-@pytest.mark.parametrize("backend", ["dense", "bmm", None])
+@pytest.mark.parametrize("backend", ["dense", pytest.param("bmm", marks=pytest.mark.slow), None])
 def test_what_torch_looks_at_is_not_kept(backend: str | None) -> None:
     made = layer("monarch", backend=backend)
     x = torch.randn(4, made.in_features)
