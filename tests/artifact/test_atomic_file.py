@@ -217,6 +217,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, list[str]]:
     return dict(zip(folders, map(str.split, run.stdout.splitlines()), strict=True))
 
 
+@pytest.mark.slow
 def test_a_writer_killed_at_any_moment_leaves_one_of_its_files(written: dict[Path, list[str]]) -> None:
     folder, found = next(iter(written.items()))
     assert len(found) >= 60 and set(found) == {"1", "2"}
@@ -224,6 +225,7 @@ def test_a_writer_killed_at_any_moment_leaves_one_of_its_files(written: dict[Pat
     assert parts and all(re.fullmatch(r"\.x\.tamis\.\d+\.[0-9a-f]{8}\.part", name) for name in parts)
 
 
+@pytest.mark.slow
 def test_of_two_writers_at_once_one_is_read(written: dict[Path, list[str]]) -> None:
     folder, found = list(written.items())[1]
     assert len(found) >= 100 and set(found) == {"1", "2"}

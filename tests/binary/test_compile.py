@@ -231,6 +231,7 @@ def test_it_can_be_copied_pickled_and_given_its_state_again() -> None:
         assert torch.equal(again(x), compiled(x))
 
 
+@pytest.mark.slow
 def test_torch_export_and_torch_compile_pass_it_through() -> None:
     torch.manual_seed(0)
     x = torch.randn(3, 3, 6, 6)

@@ -72,6 +72,7 @@ def test_python_dash_m_is_the_command():
     assert (finished.returncode, finished.stdout, finished.stderr) == (0, f"tamis {tamis.__version__}\n", "")
 
 
+@pytest.mark.slow
 def test_python_dash_m_takes_no_module_of_the_current_directory(tmp_path):
     for planted in ("typer", "click", "rich", "pydantic", "yaml", "torch", "numpy", "cryptography"):
         (tmp_path / f"{planted}.py").write_text("open('mark', 'w').close()")

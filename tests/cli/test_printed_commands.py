@@ -74,6 +74,7 @@ def verified(page: str) -> None:
     assert result.exit_code == 0 and "\nverified" in result.stdout, result.stderr
 
 
+@pytest.mark.slow
 def test_of_a_budget() -> None:
     """Half of the test data went into the search: the certificate names the other half, and a command finds it."""
     Path("budget.yaml").write_text("budget: {target_bytes: 1000, starts: [[]]}\n")
@@ -119,6 +120,7 @@ def test_of_a_certificate_with_training_data() -> None:
     verified("page.html")
 
 
+@pytest.mark.slow
 def test_of_a_program_that_is_trusted() -> None:
     """Whoever checks it has to trust it as well."""
     module = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
@@ -130,6 +132,7 @@ def test_of_a_program_that_is_trusted() -> None:
     verified("out/report.html")
 
 
+@pytest.mark.slow
 def test_of_a_sweep() -> None:
     data = {"train": "printed_data:learned", "test": "printed_data:asked"}
     spec = {"model": NAMED[0], "weights": NAMED[2], "data": data, "recipe": yaml.safe_load(RECIPE), "trials": 1}

@@ -31,6 +31,8 @@ from tamis.architecture import Architecture
 from tamis.errors import DataNotFound, InvalidInput
 from tamis.training import Settings, load_data
 
+pytestmark = pytest.mark.slow  # experiments are no part of the product, and train networks
+
 TINY_FIGURE = Plan(iterations=40, batch=8, seeds=2, rates=(1e-3, 1e-1), shown=4)
 TINY = Study(
     source=Task("digits:train", (0, 1, 2, 3, 4)),

@@ -14,6 +14,8 @@ from tamis.architecture.baselines import random_architecture
 from tamis.errors import InvalidInput, InvalidParameters
 from tamis.training import Data, Settings, evaluate, load_data
 
+pytestmark = pytest.mark.slow  # experiments are no part of the product, and train networks
+
 MODEL = make_small_vgg((3, 5), 10, channels=1)
 TEST = load_data("digits:test[:150]")
 DATA = {seed: load_data(f"digits:train[{40 * seed}:{40 * seed + 40}]") for seed in (0, 1)}

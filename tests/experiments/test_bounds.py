@@ -55,6 +55,8 @@ from tamis.errors import DataNotFound, InvalidInput
 from tamis.training import Data
 from tamis.training.models import MODELS
 
+pytestmark = pytest.mark.slow  # experiments are no part of the product, and train networks
+
 Figures = dict[str, Any]
 DEPTHS = {"resnet18": 18, "resnet34": 34, "resnet50": 50, "resnet101": 101, "resnet152": 152}  # Table E.1
 TINY_L1INF = L1InfPlan(sizes=((60, 4),), classification=(None, 0.5), regression=(1.0,), batch=20, test=200)

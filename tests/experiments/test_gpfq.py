@@ -43,6 +43,8 @@ from experiments.gpfq_decay import (
 from experiments.record import keep
 from tamis.training import Data, Settings, load_data
 
+pytestmark = pytest.mark.slow  # experiments are no part of the product, and train networks
+
 TINY_DECAY = DecayPlan(widths=(32, 128, 512), few_samples=8, samples=(4, 16, 64), wide=256, neurons=6, draws=3)
 TINY_PERCEPTRON = Plan(
     Settings(epochs=6, batch=25, optimizer="adamw", learning_rate=0.01, weight_decay=0.0),

@@ -41,6 +41,8 @@ from tamis.kronecker.backends import LAYOUTS, REFERENCE, Backend, as_matrix
 from tamis.kronecker.pattern import is_dense
 from tamis.training.models.vit import Attention, VisionTransformer
 
+pytestmark = pytest.mark.slow  # experiments are no part of the product, and train networks
+
 PATTERN = Pattern(2, 3, 4, 5)
 
 

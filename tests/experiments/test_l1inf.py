@@ -44,6 +44,8 @@ from tamis.errors import InvalidInput
 from tamis.l1inf import L1Inf, project
 from tamis.l1inf.select_c import deal_folds
 
+pytestmark = pytest.mark.slow  # experiments are no part of the product, and train networks
+
 STORED = RESULTS / "l1inf.json"
 FEW = Recipe(steps=4, batch=10)
 TINY_REGRESSION = RegressionPlan(cs=(None, 0.5), draws=2, train=20, test=10, recipe=FEW)

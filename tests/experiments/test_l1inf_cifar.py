@@ -13,6 +13,8 @@ from experiments import l1inf, l1inf_cifar
 from experiments.l1inf_cifar import FULL, LAST_RADIUS, SHORT, WideVGG16, measure_figures, run_cifar, train_network
 from tamis.training import load_data
 
+pytestmark = pytest.mark.slow  # experiments are no part of the product, and train networks
+
 TINY = replace(
     SHORT,
     largest=5,

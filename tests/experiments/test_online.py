@@ -46,6 +46,8 @@ from tamis.bayes import LEAST_BOUND, RunSettings, find_experts
 from tamis.bayes.summary import OFFLINE
 from tamis.reports.figures import Panel
 
+pytestmark = pytest.mark.slow  # experiments are no part of the product, and train networks
+
 TINY = RunSettings("graph", "graph", rounds=6, batch=4, particles=6, tau=0.5, layers=(1, 2), filters=(2,))
 
 

@@ -31,6 +31,8 @@ from experiments.phi_pruning import (
 from tamis.training import CHECKPOINT, Settings, evaluate, load_data, load_epoch_weights, train
 from tamis.training.models import digits_cnn
 
+pytestmark = pytest.mark.slow  # experiments are no part of the product, and train networks
+
 TINY = Plan(
     Settings(epochs=3, batch=20, learning_rate=0.05),
     rewind=1,

@@ -31,6 +31,8 @@ from tamis.artifact import Compressed, load, message
 from tamis.bounds import occam
 from tamis.errors import DataNotFound
 
+pytestmark = pytest.mark.slow  # experiments are no part of the product, and train networks
+
 TINY = Shape(1, (3, 4), ((3, 9), (3, 5)), (2, 1), 2, kept=True, stem=3, shrink=2)
 PLAIN = Shape(1, (3,), ((3, 5),), (2,), 2)
 TERNARY = {"mnist": 9.94, "fashion_mnist": 24.26, "cifar10": 60.01}  # per cent, with an alphabet fixed in advance

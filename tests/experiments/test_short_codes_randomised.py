@@ -48,6 +48,8 @@ from experiments.short_codes_training import spread_bank
 from tamis.errors import DataNotFound
 from tamis.training import Data
 
+pytestmark = pytest.mark.slow  # experiments are no part of the product, and train networks
+
 TINY = Shape(1, (3, 4), ((3, 9), (3, 5)), (2, 1), 2, kept=True, stem=3, shrink=2)
 PLAIN = Shape(1, (3,), ((3, 5),), (2,), 2)
 

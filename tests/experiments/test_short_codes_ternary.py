@@ -15,6 +15,8 @@ from experiments.short_codes_search import code_bits
 from experiments.short_codes_ternary import count_bits, decode, encode
 from tamis.errors import CorruptArtifact
 
+pytestmark = pytest.mark.slow  # experiments are no part of the product, and train networks
+
 some = settings(max_examples=60, deadline=None)
 shapes = st.lists(st.tuples(st.integers(1, 5), st.integers(1, 40)), min_size=1, max_size=3)
 

@@ -18,6 +18,8 @@ from experiments.xnor import FORMS, FULL, PARTS, REAL, ROWS, SHORT, SPARSE, Job,
 from tamis.binary import binarize, binary_layers
 from tamis.training import Settings
 
+pytestmark = pytest.mark.slow  # experiments are no part of the product, and train networks
+
 STAGE = Settings(epochs=1, batch=64, optimizer="adamw", learning_rate=5e-3, weight_decay=0.0)
 TINY = Plan("digits:train[:192]", "digits:test[:100]", (4, 8), STAGE, replace(STAGE, epochs=2), penalty=2e-2)
 

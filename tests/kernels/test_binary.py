@@ -510,6 +510,7 @@ def test_operators_keep_their_word() -> None:
     torch.library.opcheck(torch.ops.tamis.binary_pack.default, arguments, test_utils=checks)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_the_environment_names_the_kernel_and_a_child_process_has_threads_of_its_own() -> None:
     if dispatch.native() is None:

@@ -137,6 +137,7 @@ def product(x: Tensor) -> Tensor:
     return multiply(x, torch.ones(2, 3, 3, 2), (2, 3, 3, 2))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch's own, for forward mode
 def test_transforms_of_torch_get_what_they_can_transform() -> None:
     x = torch.randn(4, 12)

@@ -54,6 +54,7 @@ def test_gradients(kernel: int, padding: int, stride: int) -> None:
         torch.testing.assert_close(mine, theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kernel", "padding", "stride"), [pytest.param(1, 0, 1, marks=pytest.mark.slow), (1, 0, 2), (3, 1, 1)]
 )

@@ -116,6 +116,7 @@ def test_export_with_any_batch(name: str, layout: str) -> None:
         torch.testing.assert_close(program.module()(inputs_of := inputs(batch)), made(inputs_of))
 
 
+@pytest.mark.slow
 # Monarch matrices are compiled where it is tested what layers keep.
 @pytest.mark.parametrize("name", [pytest.param("monarch", marks=pytest.mark.slow), "odd"])
 def test_it_compiles_into_one_graph(name: str) -> None:

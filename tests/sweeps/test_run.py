@@ -109,14 +109,15 @@ class Broken(BaseException):
     """As a kill, no handler of errors catches it."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
         (Evaluator, "_compare"),
-        pytest.param(Study, "_sampler", marks=pytest.mark.slow),
-        pytest.param(tamis.Compressed, "save", marks=pytest.mark.slow),
-        pytest.param(Study, "tell", marks=pytest.mark.slow),
-        pytest.param(tamis.sweeps.run, "report", marks=pytest.mark.slow),
+        (Study, "_sampler"),
+        (tamis.Compressed, "save"),
+        (Study, "tell"),
+        (tamis.sweeps.run, "report"),
     ],
 )
 def test_it_goes_on_from_every_moment(

@@ -56,6 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["last batch uneven", "last batch of one", "masked"])
 def test_two_processes_train_like_one(folder: Path, name: str) -> None:
     alone = result(trained(name))

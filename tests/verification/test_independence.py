@@ -88,6 +88,7 @@ CLAIMS = {
 }
 
 
+@pytest.mark.slow
 def test_every_kind_of_certificate_is_verified_where_no_compressor_can_be_imported(folder: Path) -> None:
     script = Path(__file__).with_name("verify_alone.py")
     done = subprocess.run([sys.executable, str(script), str(folder)], capture_output=True, text=True, check=False)
