@@ -132,3 +132,11 @@ def test_an_output_that_is_fixed_is_refused() -> None:
     x = torch.zeros(net.input_shapes[0], dtype=torch.float64)
     with pytest.raises(InvalidInput, match=r"every output to depend on an input: '\w+' does not"):
         interval(net, around(x, 0.1))
+
+
+def test_the_centre_is_the_middle_or_the_finite_end_or_zero() -> None:
+    """Entry by entry, beside one another: an infinite end, or a sum that overflows, spoils no other entry's middle."""
+    ends = [(1.0, 4.0), (3.0, torch.inf), (-torch.inf, 5.0), (-torch.inf, torch.inf), (1e308, 1.5e308), (0.0, 5e-324)]
+    low, high = torch.tensor(ends, dtype=torch.float64).T
+    assert Interval(low, high).centre.tolist() == [2.5, 3.0, 5.0, 0.0, 1.25e308, 0.0]
+    assert Interval(low[:1], high[:1]).centre.tolist() == [2.5]

@@ -78,6 +78,27 @@ def test_it_agrees_with_pruning() -> None:
     assert math.exp(bound.terms["log_path_metric"]) == pytest.approx(float(tamis.path_metric(NET, small.network)))
 
 
+def test_an_entry_that_two_masks_of_a_tied_parameter_remove_is_removed() -> None:
+    """One weight has two names; an entry that both masks remove is pruned as if one mask had named it."""
+
+    class Siamese(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.left, self.right = (nn.Linear(2, 2, bias=False) for _ in range(2))
+            self.right.weight = self.left.weight
+
+        def forward(self, x: Tensor) -> Tensor:
+            result: Tensor = self.left(x) + torch.relu(self.right(x))
+            return result
+
+    net = tamis.trace(Siamese(), torch.zeros(1, 2))
+    net = net.with_params({"left.weight": torch.tensor([[1.0, 2.0], [4.0, 8.0]])})
+    left, right = torch.tensor([[False, False], [True, True]]), torch.tensor([[False, True], [False, True]])
+    bound = phi_pruning(net, {"left.weight": left, "right.weight": right})
+    assert bound.terms["pruned"] == 3
+    assert bound.value == pytest.approx(2 * (1 + 2 + 4))  # each entry lies on a path of either side
+
+
 def test_terms_of_a_folded_bias_are_refused_by_name() -> None:
     assert path_coordinates(NET) == frozenset(PRUNABLE)
     for name in ("1.weight", "1.bias", "0.bias"):
@@ -98,6 +119,20 @@ def test_products_of_two_parameters_are_no_coordinates() -> None:
             return x @ (self.a * self.b) + x @ (self.c.T * self.mask / 2)
 
     assert path_coordinates(tamis.trace(Product(), torch.zeros(1, 2))) == {"c"}
+
+
+def test_a_factor_of_a_product_may_be_negated() -> None:
+    """In a · (−b) both are factors, so that neither is a coordinate; in −c with no other factor, c is one."""
+
+    class Negated(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.c = (nn.Parameter(torch.ones(2, 2)) for _ in range(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x @ (self.a * (-self.b)) + x @ (-self.c)
+
+    assert path_coordinates(tamis.trace(Negated(), torch.zeros(1, 2))) == {"c"}
 
 
 def test_errors() -> None:

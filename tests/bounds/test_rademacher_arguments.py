@@ -30,10 +30,12 @@ def test_errors() -> None:
     with pytest.raises(InvalidInput, match="path_norm = None and log_path_norm = None"):
         resolve_log_norm(None, None)
     with pytest.raises(InvalidInput, match="got inf: pass log_path_norm instead"):
-        resolve_log_norm(math.inf, None)
+        resolve_log_norm(float("inf"), None)
+    with pytest.raises(InvalidInput, match="log_path_norm = inf"):
+        resolve_log_norm(None, float("inf"))
     with pytest.raises(InvalidInput, match="log_path_norm = nan"):
         resolve_log_norm(None, math.nan)
-    for sigma in (None, 0.0, -1.0, math.inf):
+    for sigma in (None, 0.0, -1.0, math.inf, float("inf")):
         with pytest.raises(InvalidInput, match=f"got sigma = {sigma}"):
             resolve_sigma(sigma)
     with pytest.raises(InvalidInput, match="n = 0"):

@@ -208,6 +208,20 @@ def test_a_tiny_weight_before_a_huge_one(power: int) -> None:
         assert float(values) * math.exp(costs.log_scale) == pytest.approx(1, rel=1e-9)
 
 
+@pytest.mark.parametrize("power", [-200, 200])
+def test_the_power_of_a_weight_far_from_one_is_that_of_its_exponent_too(power: int) -> None:
+    """√((3·10^p)² + (4·10^p)²) is 5·10^p, although no square is a float64."""
+    weight = 10.0**power * torch.tensor([[3.0, -4.0]], dtype=torch.float64)
+    net = tamis.trace(nn.Linear(2, 1, bias=False).double(), torch.zeros(1, 2, dtype=torch.float64))
+    assert tamis.path_norm(net.with_params({"weight": weight}), q=2) == pytest.approx(5 * 10.0**power, rel=1e-12)
+
+
+def test_a_dead_output_does_not_change_the_unit_of_the_others() -> None:
+    net = two_outputs().with_params({"weight": torch.tensor([[3.0], [0.0]], dtype=torch.float64)})
+    norms = tamis.path_norms(net)
+    assert norms.log_scale == 0 and norms.values.tolist() == [3.0, 0.0]
+
+
 def without_chain(other: tamis.Network, hidden: int = 12) -> tamis.Network:
     """The same function, the dead neurons' weights set to zero."""
     params = {name: value.clone() for name, value in other.params.items()}
