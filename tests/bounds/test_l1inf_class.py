@@ -115,6 +115,21 @@ def test_pooling_and_maps_of_outputs_are_refused() -> None:
         read(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Conv2d(2, 1, 2), shape=(1, 4, 4))
 
 
+def test_an_output_that_is_a_number_for_each_sample_is_refused() -> None:
+    """A layer whose weight is one vector gives no vector of outputs."""
+
+    class Vector(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return nn.functional.linear(x, self.weight)
+
+    with pytest.raises(AssumptionViolated, match=r"gives the shape \(1,\), not one vector"):
+        read(Vector())
+
+
 def test_a_module_is_not_a_network() -> None:
     with pytest.raises(InvalidInput, match="trace the model first"):
         l1inf_constants(nn.Linear(2, 1))  # type: ignore[arg-type]

@@ -121,18 +121,19 @@ def test_products_of_two_parameters_are_no_coordinates() -> None:
     assert path_coordinates(tamis.trace(Product(), torch.zeros(1, 2))) == {"c"}
 
 
-def test_a_factor_of_a_product_may_be_negated() -> None:
-    """In a · (−b) both are factors, so that neither is a coordinate; in −c with no other factor, c is one."""
+def test_a_factor_may_be_negated_or_divided_by_a_constant_but_not_by_a_parameter() -> None:
+    """In a · (−b) both are factors, so that neither is a coordinate; in −c / mask, c alone is one; in d / e, neither."""
 
-    class Negated(nn.Module):
+    class Computed(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.a, self.b, self.c = (nn.Parameter(torch.ones(2, 2)) for _ in range(3))
+            self.a, self.b, self.c, self.d, self.e = (nn.Parameter(torch.ones(2, 2)) for _ in range(5))
+            self.register_buffer("mask", torch.ones(2, 2))
 
         def forward(self, x: Tensor) -> Tensor:
-            return x @ (self.a * (-self.b)) + x @ (-self.c)
+            return x @ (self.a * (-self.b)) + x @ (-self.c / self.mask) + x @ (self.d / self.e)
 
-    assert path_coordinates(tamis.trace(Negated(), torch.zeros(1, 2))) == {"c"}
+    assert path_coordinates(tamis.trace(Computed(), torch.zeros(1, 2))) == {"c"}
 
 
 def test_errors() -> None:
