@@ -36,7 +36,7 @@ from tamis.bounds import linear_relaxation as module
 from tamis.bounds.box_lines import lines
 from tamis.bounds.interval import Interval
 from tamis.bounds.interval_pointwise import find_pointwise
-from tamis.bounds.joint_interval import Joint, _apply_pointwise, joint_interval
+from tamis.bounds.joint_interval import Joint, Pair, _apply_pointwise, joint_interval
 from tamis.bounds.linear_relaxation import linear_relaxation
 from tamis.graph import Node
 from tamis.graph.network import op_name
@@ -193,6 +193,12 @@ def test_one_function_at_a_time_and_in_parts_gives_the_same(name: str, monkeypat
     for found in (parts, single):
         torch.testing.assert_close(found.low, together.low, rtol=1e-9, atol=1e-9)
         torch.testing.assert_close(found.high, together.high, rtol=1e-9, atol=1e-9)
+
+
+def test_the_samples_of_a_perceptron_lie_along_the_first_axis_of_every_tensor() -> None:
+    net = drawn("mlp", 0)
+    axes = box_backward.find_batch_axes(Pair.of(net, net), {net.inputs[0]: around(inputs(net, 0, 1), 0.2)})
+    assert axes == dict.fromkeys([*net.inputs, *(node.name for node in net.data_nodes)], 0)
 
 
 def test_a_network_without_a_batch_dimension() -> None:

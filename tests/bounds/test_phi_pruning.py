@@ -122,7 +122,7 @@ def test_products_of_two_parameters_are_no_coordinates() -> None:
 
 
 def test_a_factor_may_be_negated_or_divided_by_a_constant_but_not_by_a_parameter() -> None:
-    """In a · (−b) both are factors, so that neither is a coordinate; in −c / mask, c alone is one; in d / e, neither."""
+    """In a · (−b) both are factors, so that neither is a coordinate; in −c / mask, c is one; in d / e, neither."""
 
     class Computed(nn.Module):
         def __init__(self) -> None:
