@@ -193,6 +193,17 @@ def test_carries_go_through_words_that_are_full() -> None:
         assert receiver.finish() == bits
 
 
+def test_a_carry_adds_one_to_the_number_that_the_words_write() -> None:
+    """However many words are full, and wherever others are full before them."""
+    base = arithmetic.LOW + 1
+    for row in product((0, 1, arithmetic.LOW - 1, arithmetic.LOW), repeat=4):
+        words = [0, *row]
+        arithmetic._carry(words)
+        assert all(0 <= word < base for word in words)
+        number, grown = (sum(word * base**place for place, word in enumerate(reversed(w))) for w in (row, words))
+        assert grown == number + 1
+
+
 @both
 @many
 @given(st.lists(items(), min_size=1, max_size=8), st.data())
