@@ -14,6 +14,8 @@ import tamis
 from tamis.bounds import Bound, accuracy_change, deviation_quantile, disagreement, error_rate
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters
 from tamis.training import Data
+from tamis.verification.claims.generalization import Generalization
+from tamis.verification.settings import Settings
 from tamis.verification.wording import format_bound, format_rate
 
 STATISTICAL = ("disagreement", "accuracy_change", "error_rate", "deviation")
@@ -62,6 +64,13 @@ def test_sentences_carry_the_number(cert: tamis.Certificate) -> None:
         assert claim.sentence.endswith(".") and claim.sentence in " ".join(str(cert).split())
 
 
+def test_no_line_of_sentences_is_longer_than_the_terminal_is_wide(cert: tamis.Certificate) -> None:
+    for width in range(60, 124):
+        lines = cert.as_text(width).splitlines()
+        first = next(place for place, line in enumerate(lines) if line[0] in "•∘")  # before it are names
+        assert max(map(len, lines[first:])) <= width
+
+
 def test_claims_without_labels(net: tamis.Network, file: Path, data: Data, cert: tamis.Certificate) -> None:
     unlabelled = tamis.certify(net, file, data.normalised())
     assert [claim.name for claim in unlabelled.claims] == ["disagreement", "deviation", "path_metric"]
@@ -92,6 +101,18 @@ def test_boxes_and_generalization_when_asked_for(net: tamis.Network, file: Path,
     # 300 examples cannot make up for a description of thousands of bits.
     assert train["generalization"].measured["bits"] > 2000
     assert not train["generalization"].bound.informative and "says nothing" in train["generalization"].sentence
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10])
+def test_a_bound_on_errors_is_informative_below_those_of_guessing(classes: int, cert: tamis.Certificate) -> None:
+    """Without an error among n examples, the bound is the p with (1 − p)ⁿ = δ 2^−bits, in closed form."""
+    guessing, samples, delta = 1 - 1 / classes, 100, 0.05
+    for share in (0.97, 1.03):  # of the bits that lead to the errors of guessing
+        bits = round(share * math.log2(delta / (1 - guessing) ** samples))
+        measured = {"errors": 0, "samples": samples, "bits": bits, "classes": classes}
+        bound = Generalization().bound(measured, Settings(**cert.content["settings"]), delta)
+        assert bound.value == pytest.approx(1 - (delta * 2.0**-bits) ** (1 / samples), rel=1e-9)
+        assert bound.informative is (share < 1)
 
 
 class Refilled:

@@ -72,6 +72,17 @@ def test_without_data_nothing_is_believed(full: Certificate, file: Path, net: ta
     assert not found.ok and found.recomputed == ("path_metric",) and "disagreement" in found.unchecked
 
 
+def test_a_prior_is_needed_only_with_the_training_data(file: Path, net: tamis.Network, data: Data) -> None:
+    """Without them the code length is not recomputed, so that there is nothing which the prior could contradict."""
+    prior = net.with_params({name: value * 0 for name, value in net.params.items()})
+    cert = tamis.certify(net, file, data.normalised()[:50], training="digits:train[:50]", prior=prior)
+    assert cert.content["prior"] is not None
+    found = tamis.verify(cert, file, net)
+    assert "generalization" in found.unchecked and found.recomputed == ("path_metric",)
+    with pytest.raises(InvalidInput, match="pass prior= with training="):
+        tamis.verify(cert, file, net, training="digits:train[:50]")
+
+
 def test_without_labels_what_needs_none_is_recomputed(
     cert: Certificate, file: Path, net: tamis.Network, data: Data
 ) -> None:
