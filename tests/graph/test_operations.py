@@ -6,6 +6,7 @@ from zoo import traced_from_the_zoo
 
 import tamis
 from tamis.graph.operations import operations_of
+from tamis.graph.ops.linear import Linear
 from tamis.training.models import MODELS, example_input
 
 
@@ -31,3 +32,11 @@ def test_costs_do_not_depend_on_the_precision(dtype):
     _, _, plain = traced_from_the_zoo("gcn")
     other = tamis.trace(MODELS["gcn"]().to(dtype), example.to(dtype))
     assert [row.macs for row in operations_of(other)] == [row.macs for row in operations_of(plain)]
+
+
+def test_costs_that_depend_on_numbers_are_not_known(monkeypatch):
+    """torch has shapes alone when costs are counted, and refuses to say how many of a tensor's entries are not zero."""
+    net = tamis.trace(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU()), torch.zeros(1, 3))
+    assert [row.macs for row in operations_of(net)] == [6, 0]
+    monkeypatch.setattr(Linear, "macs", lambda _, call: len(call["weight"].nonzero()))
+    assert [row.macs for row in operations_of(net)] == [None, 0]

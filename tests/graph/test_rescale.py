@@ -360,6 +360,30 @@ def test_addmm_with_a_bias_that_is_broadcast(bias: tuple[int, ...]) -> None:
     assert_same_function(net, tamis.normalize(net), x)
 
 
+def factors_of_biases(model: Net, x: Tensor) -> set[tuple[float, ...]]:
+    """By what the neurons of layer `b` are rescaled with each of some seeds: as many as have scales of their own."""
+    net = drawn(tamis.trace(model.double(), torch.zeros_like(x[:1] if x.dim() > 1 else x)), 0)
+    found = []
+    for seed in range(5):
+        other = tamis.rescale(net, seed)
+        assert_same_function(net, other, x)
+        found.append((other.params["b.bias"] / net.params["b.bias"]).tolist())
+    return set(zip(*found, strict=True))
+
+
+def test_a_matrix_on_the_left_leaves_every_column_its_scale() -> None:
+    """W X mixes the rows of X and no columns: these have scales of their own, which the layers around it absorb."""
+    model = Net(lambda n, x: n.d(n.w @ F.relu(n.b(x))), b=nn.Linear(2, 4), w=parameter(5, 3), d=nn.Linear(4, 2))
+    assert len(factors_of_biases(model, normal(torch.Generator().manual_seed(0), 6, 3, 2))) == 4
+
+
+def test_a_matrix_before_a_vector_ties_all_of_its_entries() -> None:
+    """W x mixes all entries of a vector: they share one scale."""
+    model = Net(lambda n, x: n.d(n.w @ F.relu(n.b(x))), b=nn.Linear(2, 4), w=parameter(4, 4), d=nn.Linear(4, 2))
+    (factors,) = factors_of_biases(model, normal(torch.Generator().manual_seed(0), 2))
+    assert set(factors) != {1.0}
+
+
 # -- rescale -------------------------------------------------------------------------------------------------------
 
 
