@@ -176,6 +176,13 @@ def test_trials_are_networks_compared_on_the_parts_left_aside(rounds: int) -> No
     assert told[-1].figures["error"] == trials[-1].error
 
 
+def test_from_ternary_weights_to_four_bits_are_compared_by_default() -> None:
+    module, data = small_layer()
+    trials = cross_validate(traced(module), data, method="msq", progress=False)
+    assert [(trial.levels, trial.c_alpha) for trial in trials] == [(count, None) for count in (3, 4, 8, 16)]
+    assert trials[-1].error < trials[0].error
+
+
 def test_two_batches_are_two_parts_and_a_module_is_traced() -> None:
     module, data = small_layer()
     halves = list(data.split(20))

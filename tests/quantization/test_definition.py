@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from functools import cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,12 @@ from torch import Tensor, nn
 import tamis
 from tamis.artifact import Compressed
 from tamis.kernels import BLOCK, Grid
-from tamis.layerwise import Gram
+from tamis.layerwise import DenseLayout, Gram, LayerRows, PairedRows
+from tamis.quantization.along_data import RowsProblem, quantize_along_data
 from tamis.quantization.alphabet import make_equispaced
 from tamis.quantization.feedback import choose_levels
-from tamis.quantization.gpfq import gpfq, gpfq_along_data, gpfq_by_definition
+from tamis.quantization.gpfq import gpfq, gpfq_along_data, gpfq_by_definition, is_cheaper_along_data
+from tamis.quantization.units import Units
 
 GEOMETRIES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "linear": (lambda: nn.Sequential(nn.Linear(9, 12), nn.ReLU(), nn.Linear(12, 5)), (9,)),
@@ -289,3 +292,33 @@ def test_three_forms_of_one_algorithm(same: bool) -> None:
             scaled = scales[problem, :, None] * levels
             step = along_the_path(weights[problem], *rows, scaled, by_definition[problem].long())
             assert step.wrong == 0
+
+
+def test_the_cheaper_form_is_the_one_with_fewer_operations() -> None:
+    """6cmNn along the data against 2mN² + 2cN²n: divided by 2N, with every case of equality in the range."""
+    equal = 0
+    for samples, features, neurons, candidates in product(range(1, 8), repeat=4):
+        along = 3 * candidates * samples * neurons
+        from_gram = features * (samples + candidates * neurons)
+        assert is_cheaper_along_data(samples, features, neurons, candidates) is (along < from_gram)
+        equal += along == from_gram
+    assert equal > 10
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_products_are_taken_in_float64_where_they_are_few(more: int) -> None:
+    """Up to 2²⁸ multiplications, of samples, features and neurons; from there in float32, as the network is."""
+    seen = []
+
+    def choose(weights: Tensor, original: Tensor, small: Tensor, grid: Grid) -> Tensor:
+        seen.append((original.dtype, small.dtype))
+        return torch.zeros(weights.shape, dtype=torch.int32)
+
+    neurons, samples = 2**14, 2**14 + more
+    layout = DenseLayout.of((neurons, 1), transposed=False)
+    inputs = torch.zeros(1, samples, 1)
+    rows = LayerRows(None, PairedRows(inputs, inputs), None)  # type: ignore[arg-type]
+    weights = torch.zeros(1, neurons, 1, dtype=torch.float64)
+    problem = RowsProblem(weights, rows, Units(layout, "layer"), torch.tensor([-1.0, 1.0]), "natural", False)
+    quantize_along_data(choose, problem, torch.ones(1, 1, dtype=torch.float64))
+    assert seen == [(torch.float32 if more else torch.float64,) * 2]
