@@ -1,4 +1,4 @@
-"""One thread per test process, since the processes run side by side; and the same random examples on every CI run.
+"""One thread per test process, since the processes run side by side; the same random numbers and examples on each run.
 
 Networks of one architecture are traced once in each run: tracing takes longer than most of what is tested. Tests of
 tracing itself, those of `tamis.graph`, trace anew, and so do slow tests, so that all of tamis is seen at work as it is.
@@ -27,6 +27,12 @@ torch.set_num_threads(1)
 settings.register_profile("here", deadline=None)  # no test times anything: processes may be held up at any moment
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Let every test, and the fixtures made for it, draw the same numbers, whatever ran before."""
+    torch.manual_seed(0)
 
 
 @pytest.fixture(autouse=True)
