@@ -7,6 +7,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_dags import Dag, dags
+from torch import nn
 
 import tamis
 from tamis.errors import AssumptionViolated, InvalidInput
@@ -94,6 +95,18 @@ def test_costs_are_the_norm_with_and_without_each_coordinate(dag: Dag) -> None:
             assert abs(float(values.view(-1)[i]) * math.exp(costs.log_scale) - difference) <= 1e-9 * norm
 
 
+def test_a_shift_that_cancels_a_running_mean_has_its_cost() -> None:
+    """Folded, the bias β − sμ is zero in every entry: without β a path of −sμ comes up, and the norm grows."""
+    model = nn.Sequential(nn.Linear(1, 2, bias=False), nn.BatchNorm1d(2, eps=0), nn.ReLU(), nn.Linear(2, 1, bias=False))
+    net = tamis.trace(model.double().eval(), torch.zeros(1, 1, dtype=torch.float64))
+    shift = torch.tensor([3.0, 0.0], dtype=torch.float64)
+    last = torch.full((1, 2), 2.0, dtype=torch.float64)
+    net = net.with_params({"1.bias": shift, "1.running_mean": shift, "3.weight": last})
+    without = net.with_params({"1.bias": torch.zeros_like(shift)})
+    expected = tamis.path_norm(net) - tamis.path_norm(without)
+    assert expected == pytest.approx(-6) and tamis.path_costs(net).values["1.bias"].tolist() == pytest.approx([-6, 0])
+
+
 def test_lifting_refuses_networks_with_too_many_paths() -> None:
     layers = [module for _ in range(8) for module in (torch.nn.Linear(10, 10), torch.nn.ReLU())]
     net = tamis.trace(torch.nn.Sequential(*layers), torch.zeros(1, 10))
@@ -136,7 +149,7 @@ def test_a_module_called_twice_side_by_side_is_costed_exactly() -> None:
 
 def test_closed_forms() -> None:
     """‖Φ‖ of two layers by hand: inputs through both, the first bias through the second, the last bias."""
-    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU(), torch.nn.Linear(2, 1)).double()
+    model = nn.Sequential(nn.Linear(2, 2), torch.nn.ReLU(), torch.nn.Linear(2, 1)).double()
     model.load_state_dict(
         {
             "0.weight": torch.tensor([[1.0, -2.0], [0.5, 3.0]]),

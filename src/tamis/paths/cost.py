@@ -150,9 +150,11 @@ class _Backward:
         adding = find_adding_nodes(self.net, self.weights)
 
         def step(node: Node, lookups: Sequence[Lookup]) -> list[Scaled]:
-            # A bias that is zero is left out of the sum: no derivative by it will ever come.
-            idle = () if node.name in adding else references_in([node.arguments.get(a) for a in describe(node).addends])
-            left_out, places, begun = {*idle}, {}, set()
+            added = {*references_in([node.arguments.get(name) for name in describe(node).addends])}
+            # A bias that is zero costs nothing and is left out of the sum: no derivative by it will ever come. Where it
+            # is computed, terms may cancel (β = sμ in a batch-norm), and the cost of each needs the derivative.
+            adds = node.name in adding or any(name in self.net.node for name in added)
+            left_out, places, begun = set() if adds else added, {}, set()
 
             def watch(name: str, value: Tensor, exponent: int | None) -> Tensor:
                 if name in left_out:
@@ -170,7 +172,7 @@ class _Backward:
 
             with self._recompute_weights(places):
                 operation = Operation(self.net, node, self.weights, watch=watch)
-                return [operation.magnitude(lookups[0], node.name in adding)]
+                return [operation.magnitude(lookups[0], adds)]
 
         with torch.enable_grad():
             (outputs,) = walk(self.net, [ones_input(self.net)], step)
