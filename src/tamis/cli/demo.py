@@ -43,19 +43,19 @@ FILES = [
 ]
 
 
-Made = dict[str, dict[str, float]]  # networks by name → their test accuracy and bytes
+Figures = dict[str, dict[str, float]]  # networks by name → their test accuracy and bytes
 
 
 def demo(directory: Path, as_json: bool = False) -> None:
     """Run the command; the files of the trained network and of the small ones go to `directory`."""
     directory.mkdir(parents=True, exist_ok=True)  # first, so that nobody waits for a directory that cannot be made
     with _reproducible():
-        made = _demo(directory, Console(quiet=True) if as_json else make_console())
+        figures = _demo(directory, Console(quiet=True) if as_json else make_console())
     if as_json:
-        print(json.dumps({"seed": SEED, "networks": made, "folder": str(directory), "files": FILES}, indent=2))
+        print(json.dumps({"seed": SEED, "networks": figures, "folder": str(directory), "files": FILES}, indent=2))
 
 
-def _demo(directory: Path, out: Console) -> Made:
+def _demo(directory: Path, out: Console) -> Figures:
     test = load_data("digits:test")
     images = test.normalised()
     out.print(f"Training a small CNN on handwritten digits, 8 × 8 pixels, seed {SEED}.\n")
@@ -72,12 +72,12 @@ def _demo(directory: Path, out: Console) -> Made:
     out.print(_compare_pruned(net, rescaled, test))
     out.print(f"\nOr put the weights on {LEVELS} levels, layer by layer, without training.\n")
     small = _make_small_networks(net, load_data("digits:train"))
-    made = _measure(net, small, test)
-    out.print(_compare_small(made))
+    figures = _measure(net, small, test)
+    out.print(_compare_small(figures))
     out.print("\nAnd say what the last one cost, so that anybody can check it.\n")
     out.print(_certify(net, list(small.values())[-1], test, directory))
     _show_files(*save(model, next(iter(small.values())), images[:2], directory), out)
-    return made
+    return figures
 
 
 def _make_small_networks(net: Network, training: Data) -> dict[str, Compressed]:
@@ -151,7 +151,7 @@ def _compare_pruned(net: Network, rescaled: Network, test: Data) -> Table:
     )
 
 
-def _measure(net: Network, small: dict[str, Compressed], test: Data) -> Made:
+def _measure(net: Network, small: dict[str, Compressed], test: Data) -> Figures:
     """Measure the accuracy and the size of the network and of the small ones made of it."""
     networks = {"as trained": (net, sum(value.nbytes for value in net.params.values()))}
     networks |= {name: (each.network, each.nbytes) for name, each in small.items()}
@@ -161,12 +161,12 @@ def _measure(net: Network, small: dict[str, Compressed], test: Data) -> Made:
     }
 
 
-def _compare_small(made: Made) -> Table:
+def _compare_small(figures: Figures) -> Table:
     rows = table()
     rows.add_column("network")
     rows.add_column("test accuracy", justify="right")
     rows.add_column("bytes", justify="right")
-    for name, row in made.items():
+    for name, row in figures.items():
         rows.add_row(name, f"{row['accuracy']:.1%}", f"{row['bytes']:,}")
     return rows
 
